@@ -94,7 +94,7 @@ def publish(cluster: Cluster, topic: str, count: int, values: Values, *headers: 
     """Put `count` more requests into a topic. `headers` are of all values, or one of each."""
     heads = itertools.cycle(headers)
     requests = (Sent(b"key-%d" % (n % 997), values[n % len(values)], next(heads), n % PARTITIONS) for n in range(count))
-    cluster.produce(topic, requests, {"linger.ms": "20", "batch.size": "500000"})
+    cluster.produce(topic, requests, {"linger.ms": "20", "batch.size": "500000", "enable.idempotence": "true"})
 
 
 def settings(job: Job, responses: str) -> dict[str, str]:

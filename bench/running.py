@@ -15,8 +15,7 @@ from pathlib import Path
 
 from bench import native
 from bench.ground import NATIVE, ROOT, WORKER, Job, settings
-from bench.loops.by_hand import LOOPS
-from bench.loops.polls import FORMS
+from bench.loops import by_hand, polls
 from bench.loops.task import Task
 from tests.kafka.cluster import fresh
 from worker.core.failures import Stop
@@ -118,8 +117,8 @@ def _program(name: str, job: Job, responses: str, rate: int) -> list[str]:
         return [str(PEERS_PYTHON), "-m", f"bench.peers.{name}", *words]
     if name == KEY_BY_KEY:
         return [sys.executable, "-m", "bench.loops.key_by_key", *words]
-    assert name in {**LOOPS, **FORMS}, f"no contender {name}"
-    return [sys.executable, "-m", f"bench.loops.{'polls' if name in FORMS else 'by_hand'}", name, *words]
+    assert name in {**by_hand.LOOPS, **polls.LOOPS}, f"no contender {name}"
+    return [sys.executable, "-m", f"bench.loops.{'polls' if name in polls.LOOPS else 'by_hand'}", name, *words]
 
 
 @cache

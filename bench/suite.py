@@ -33,6 +33,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
     "compute": compute.measured,
     "formats": formats.measured,
     "texts": columns.texts,
+    "hostile": columns.hostile,
     "tables": columns.tables,
     "latency": latency.measured,
     "deadlines": deadlines.measured,

@@ -171,7 +171,8 @@ def markdown(section: Section, label: str) -> list[str]:
 
 def _contenders() -> list[str]:
     """Returns the table of the contenders, each in the words of its own module."""
-    about = {"worker": _WORKER, "native": _NATIVE, **by_hand.ABOUT, **polls.ABOUT, "onnxruntime": _ALONE}
+    about = {"worker": _WORKER, "native": _NATIVE, **by_hand.ABOUT, "onnxruntime": _ALONE}
+    about |= {name: loop.about for name, loop in polls.LOOPS.items()}
     about |= {name: _docstring(ROOT / "bench" / "peers" / f"{name}.py") for name in PEERS}
     lines = [f"| {name} | {what} |" for name, what in about.items()]
     return ["## Who takes part", "", "| | does |", "| --- | --- |", *lines]

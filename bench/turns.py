@@ -118,7 +118,9 @@ class Turns:
 
     @property
     def _workers(self) -> list[str]:
-        return [name for name in self.figures if name.startswith(WORKER)]
+        """The workers that take the first one's requests."""
+        first = next(iter(self.figures), "").partition(", ")
+        return [name for name in self.figures if name.startswith(WORKER) and name.partition(", ")[1:] == first[1:]]
 
     def _line(self, name: str) -> list[str]:
         runs = self.figures[name]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from bench.ground import WORKER, Bench
+from bench.ground import WORKER, Bench, Job, fill, response_topic, wait_for
+from bench.loops.task import opened
 from bench.requests import Feeds, Request, as_binary, as_json, as_protobuf
+from bench.running import running
 from bench.tables import Bar, Section
 from bench.turns import over_requests
 from tests.models import FLOAT, model, save
@@ -22,51 +24,93 @@ VOCABULARY = 30_522  # BERT's
 CITIES = ("Amsterdam", "Berlin", "Córdoba", "Dublin", "Oslo", "Paris", "Rome", "Zürich")
 
 
-class Form(NamedTuple):
-    """An encoding of texts: how a request is written, the loop for it, and the worker's least rate next to the loop."""
-
-    write: Callable[[Feeds], Request]
-    loop: str
-    least: float
-
-
+# How texts are written in each encoding, the loops for it, and the worker's least rate next to the first loop.
 FORMS = {
-    "protobuf": Form(as_protobuf, "texts_protobuf", 1.3),
-    "JSON": Form(as_json, "texts_json", 1.0),
-    "binary data": Form(as_binary, "texts_binary", 1.3),
+    "protobuf": (as_protobuf, ("plain_protobuf", "swift_protobuf"), 1.3),
+    "JSON": (as_json, ("plain_json", "swift_json"), 1.0),
+    "binary data": (as_binary, ("plain_binary", "swift_binary"), 1.3),
 }
+# The parts of the requests that are bad in the offers of `hostile`, and the ways in which they are bad: they end too
+# early, are empty, have an unknown input, and another datatype. All but the second are as long as a good one.
+PARTS = {"all good": 0.0, "1 in 100 bad": 0.01, "1 in 10 bad": 0.1, "1 in 2 bad": 0.5, "all bad": 1.0}
+SPOILS: Sequence[Callable[[bytes], bytes]] = (
+    lambda value: value[:-1],
+    lambda _: b"",
+    lambda value: value.replace(b"input_ids", b"input_idx"),
+    lambda value: value.replace(b"INT64", b"INT32"),
+)
+CHECKED = 10_000  # requests of an offer whose answers are read
 HOW_TEXTS = """Texts of 4 to 256 tokens, 40 on average, as three INT64, keyed, 4 partitions, five buckets, batches
 of 64, at least once. The model multiplies, adds, and gives 384 floats: it costs next to nothing."""
+HOW_HOSTILE = f"""The same texts. Bad ones, at random, end too early, are empty, name an unknown input, or have another
+datatype. Before, {CHECKED:,} answers to each offer were read: each request has one, its own row or an error."""
 HOW_TABLES = """JSON of a text, a whole number and two floats, one column each, batches of 64. The model looks the text
 up, and gives a class and two probabilities."""
 
 
 def texts(bench: Bench) -> Iterator[Section]:
-    """Yields a table for each encoding, and one of requests that cannot be read."""
+    """Yields a table for each encoding."""
     path, feeds = save(text_model(), bench.folder, "texts"), text_feeds()
-    for name, (write, loop, least) in FORMS.items():
+    for name, (write, loops, least) in FORMS.items():
         requests = {"": [*map(write, feeds)]}
-        names = bench.contenders(WORKER, loop)
+        names = bench.contenders(WORKER, *loops)
         turns = over_requests(bench, names, requests, path, USUAL, BATCHING__BUCKETS=BUCKETS)
-        cost = turns.ratio(WORKER, loop, lambda run: run.cpu)
-        bars = [*turns.bars({loop: least}), Bar("CPU of a result, worker beside the loop", cost, most=1.0)]
+        cost = turns.ratio(WORKER, loops[0], lambda run: run.cpu)
+        bars = [*turns.bars({loops[0]: least}), Bar(f"CPU of a result, worker beside {loops[0]}", cost, most=1.0)]
         yield Section(f"Texts in {name}", HOW_TEXTS, turns.columns, turns.lines, bars)
-    good = [*map(as_protobuf, feeds)]
-    some = [each._replace(value=each.value[: None if at % 101 else -1]) for at, each in enumerate(good)]
-    offered = {"all good": good, "1 in 100 bad": some}
+
+
+def hostile(bench: Bench) -> Iterator[Section]:
+    """Yields a table of texts that cannot all be read, after a look at the answers to each offer."""
+    path, feeds = save(text_model(), bench.folder, "texts"), text_feeds()
+    good, alone = [*map(as_protobuf, feeds)], opened(str(path))
+    right = {each.value: alone.run(None, given)[0].tobytes() for each, given in zip(good, feeds, strict=True)}
+    offered = {what: spoiled(good, part) for what, part in PARTS.items()}
+    settings = {"BATCHING__BUCKETS": BUCKETS, "DELIVERY__REJECTION_LIMIT": "0"}
+    for what, requests in offered.items():
+        answered_once(bench, requests, right, Job(bench.cluster, [], path, 64, settings))
+        bench.tell(f"{what}: {CHECKED:,} requests are answered once and rightly")
     names = [f"{who}, {what}" for who in bench.workers for what in offered]
-    turns = over_requests(bench, names, offered, path, USUAL, BATCHING__BUCKETS=BUCKETS)
+    turns = over_requests(bench, names, offered, path, USUAL, **settings)
     bars = turns.bars({f"{WORKER}, all good": 0.9}, f"{WORKER}, 1 in 100 bad")
-    yield Section("Texts in protobuf, some cut short", HOW_TEXTS, turns.columns, turns.lines, bars)
+    yield Section("Texts in protobuf, some bad", HOW_HOSTILE, turns.columns, turns.lines, bars)
 
 
 def tables(bench: Bench) -> Iterator[Section]:
     """Yields one table."""
-    path, loop = save(table_model(), bench.folder, "table"), "table_loop"
+    path, loops = save(table_model(), bench.folder, "table"), FORMS["JSON"][1]
     requests = {"": [*map(as_json, table_feeds())]}
-    turns = over_requests(bench, bench.contenders(WORKER, loop), requests, path, USUAL)
-    bars = turns.bars({loop: 1.0})
+    turns = over_requests(bench, bench.contenders(WORKER, *loops), requests, path, USUAL)
+    bars = turns.bars({loops[0]: 1.0})
     yield Section("Four inputs of one column, JSON", HOW_TABLES, turns.columns, turns.lines, bars)
+
+
+def spoiled(requests: Sequence[Request], part: float) -> list[Request]:
+    """Returns the requests with a part of them spoiled, at random."""
+    bad = np.random.default_rng(0).permutation(len(requests)) < part * len(requests)
+    return [
+        each._replace(value=SPOILS[at % len(SPOILS)](each.value)) if is_bad else each
+        for at, (each, is_bad) in enumerate(zip(requests, bad, strict=True))
+    ]
+
+
+def answered_once(bench: Bench, requests: Sequence[Request], right: Mapping[bytes, bytes], job: Job) -> None:
+    """Fails unless the worker answers each request once: with the row that is `right` for its value, or an error."""
+    topic = fill(bench.cluster, CHECKED, [each.value for each in requests], *(each.headers for each in requests))
+    job = replace(job, requests=[topic])
+    with response_topic(bench.cluster) as responses, running(WORKER, job, responses) as worker:
+        wait_for(bench.cluster, responses, CHECKED, worker.why_dead)
+        assert worker.replica is not None
+        worker.replica.stop()
+        answers = bench.cluster.read_all(responses)
+    asked = {b"%b/%d/%d" % (topic.encode(), *each[:2]): each.value or b"" for each in bench.cluster.read_all(topic)}
+    for answer in answers:
+        headers = dict(answer.headers)
+        row = right.get(asked.pop(headers["source"] or b""))
+        assert headers["status"] == (b"ok" if row else b"error"), headers
+        assert not row or (answer.value or b"").endswith(row), headers
+    assert not asked, f"{len(asked)} requests are not answered"
+    bench.cluster.delete_topic(topic)
 
 
 def text_feeds() -> list[Feeds]:

@@ -36,6 +36,7 @@ from tests.models import mlp, save
 
 STATED: Headers = [*HEADERS, ("datatype", b"FP32"), ("rows", b"1")]
 RAW = f"{WORKER}, raw"
+LOOPS = PLAIN, _ = "plain_json", "swift_json"
 # The least rate of each encoding next to raw rows.
 LEAST = {"datatype and rows": 0.7, "protobuf": 0.6, "binary": 0.3}
 PIXELS = 784
@@ -61,7 +62,7 @@ def measured(bench: Bench) -> Iterator[Section]:
 
 
 def json(bench: Bench) -> Section:
-    """Compares the worker with the loop for JSON and with MLServer."""
+    """Compares the worker with the loops for JSON and with MLServer."""
     rows = bench.rows(100_000)
     values = [request.value for request in _written(as_json)]
     requests = fill(bench.cluster, rows, values, JSON)
@@ -72,19 +73,19 @@ def json(bench: Bench) -> Section:
             return late(name, job, values, min(rows, MLSERVER_ROWS), bench.asked.seconds)
         return measure(name, job, rows, bench.asked.seconds)
 
-    turns = compared(bench, bench.contenders(WORKER, "json_loop", "mlserver"), run)
+    turns = compared(bench, bench.contenders(WORKER, *LOOPS, "mlserver"), run)
     bench.cluster.delete_topic(requests)
-    bars = turns.bars({"json_loop": 1.0, "mlserver": 10.0})
+    bars = turns.bars({PLAIN: 1.0, "mlserver": 10.0})
     return Section("OIP JSON, batch 64", HOW_JSON, turns.columns, turns.lines, bars)
 
 
 def images(bench: Bench) -> Section:
-    """Compares the worker with the loop for JSON."""
+    """Compares the worker with the loops for JSON."""
     drawn = np.random.default_rng(3).standard_normal((1000, PIXELS), np.float32)
     model = save(mlp(PIXELS, (32, 32, 32), 10), bench.folder, "crayfish")
     requests = [as_json({"x": row[None]}) for row in drawn]
-    turns = over_requests(bench, bench.contenders(WORKER, "json_loop"), {"": requests}, model, 50_000)
-    bars = turns.bars({"json_loop": 1.0})
+    turns = over_requests(bench, bench.contenders(WORKER, *LOOPS), {"": requests}, model, 50_000)
+    bars = turns.bars({PLAIN: 1.0})
     return Section("OIP JSON of images, batch 64", HOW_IMAGES, turns.columns, turns.lines, bars)
 
 

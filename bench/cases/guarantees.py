@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from bench.cases.latency import delays
@@ -26,7 +27,7 @@ def measured(bench: Bench) -> Iterator[Section]:
     for title, hidden, usual in (("small model", SMALL, 300_000), ("compute-bound model", DEAR, 60_000)):
         rows = bench.rows(usual)
         job = Job(bench.cluster, [fill(bench.cluster, rows)], bench.model(hidden), 64)
-        names = [f"{WORKER}, {guarantee}" for guarantee in (ONCE, EXACTLY)]
+        names = [f"{who}, {guarantee}" for who in bench.workers for guarantee in (ONCE, EXACTLY)]
         turns = compared(bench, names, partial(_measure, job=job, rows=rows, seconds=bench.asked.seconds))
         bars = turns.bars({names[0]: 0.9}, names[1])
         yield Section(f"Guarantees, {title}", HOW, turns.columns, turns.lines, bars)
@@ -35,8 +36,9 @@ def measured(bench: Bench) -> Iterator[Section]:
 
 
 def _measure(name: str, job: Job, rows: int, seconds: float) -> Figure:
-    job = Job(job.cluster, job.requests, job.model, job.batch, {"DELIVERY__GUARANTEE": name.rpartition(" ")[2]})
-    with response_topic(job.cluster) as responses, running(WORKER, job, responses) as worker:
+    who, _, guarantee = name.partition(", ")
+    job = replace(job, settings={"DELIVERY__GUARANTEE": guarantee})
+    with response_topic(job.cluster) as responses, running(who, job, responses) as worker:
         wait_for(job.cluster, responses, 1, worker.why_dead)
         looks = look_on(worker, lambda: int(worker.total("records_settled_total")), rows, seconds)
     return between(looks[0], looks[-1])

@@ -16,11 +16,11 @@ from tests.kafka.cluster import Sent
 from tests.models import gru, save
 
 INPUTS, UNITS, KEYS = 4, 16, 10_000
-PLAIN, MEMORY, DISK = (f"{WORKER}, {which}" for which in ("no state", "states in memory", "states on disk"))
+PLAIN, MEMORY, DISK = "no state", "states in memory", "states on disk"
 GUARANTEES = ("at_least_once", "exactly_once")
 IN_MEMORY = 1024  # keys in memory, while the others are on disk
 HOW = f"""A GRU of {UNITS} units on rows of {INPUTS} floats, batches of 64, {PARTITIONS} partitions, {KEYS:,} keys at
-random, {{guarantee}}. `{PLAIN}` runs the same network, whose state is always zeros. `{DISK}` has {IN_MEMORY:,} keys in
+random, {{guarantee}}. `{PLAIN}`: the same network, whose state is always zeros. `{DISK}`: {IN_MEMORY:,} keys are in
 memory. The loop reads and writes the state of one key after the other in a dict; Quix Streams keeps them in RocksDB and
 a changelog."""
 
@@ -37,15 +37,16 @@ def measured(bench: Bench) -> Iterator[Section]:
     for guarantee in GUARANTEES:
 
         def run(name: str, guarantee: str = guarantee) -> Figure:
-            model = models["zeros" if name == PLAIN else "gru"]
-            settings = {"DELIVERY__GUARANTEE": guarantee, **_state(bench, name)}
-            job = Job(bench.cluster, [requests], model, 64, settings)
-            return measure(name.partition(",")[0], job, rows, bench.asked.seconds)
+            who, _, what = name.partition(", ")
+            settings = {"DELIVERY__GUARANTEE": guarantee, **_state(bench, what)}
+            job = Job(bench.cluster, [requests], models["zeros" if what == PLAIN else "gru"], 64, settings)
+            return measure(who, job, rows, bench.asked.seconds)
 
-        names = [PLAIN, MEMORY, DISK] + ([KEY_BY_KEY, "quix_state"] if guarantee == GUARANTEES[0] else [])
+        names = [f"{who}, {what}" for who in bench.workers for what in (PLAIN, MEMORY, DISK)]
+        names += [KEY_BY_KEY, "quix_state"] if guarantee == GUARANTEES[0] else []
         turns = compared(bench, names, run)
         how = HOW.format(guarantee=guarantee.replace("_", " "))
-        bars = turns.bars({PLAIN: 0.75}, MEMORY)
+        bars = turns.bars({f"{WORKER}, {PLAIN}": 0.75}, f"{WORKER}, {MEMORY}")
         yield Section(f"State by key, {guarantee.replace('_', ' ')}", how, turns.columns, turns.lines, bars)
     bench.cluster.delete_topic(requests)
 
@@ -56,13 +57,13 @@ def _requests(rows: int) -> Iterator[Sent]:
     return (Sent(b"key-%d" % key, value.tobytes(), HEADERS) for key, value in drawn)
 
 
-def _state(bench: Bench, name: str) -> dict[str, str]:
+def _state(bench: Bench, what: str) -> dict[str, str]:
     """Returns the settings of a worker with state. Each run has its own changelog, and its own directory."""
-    if name not in (MEMORY, DISK):
+    if what not in (MEMORY, DISK):
         return {}
     changelog = bench.cluster.create_topic("states", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
     found = {"STATE__TENSORS": '{"h_in": "h_out"}', "KAFKA__CHANGELOG_TOPIC": changelog}
-    if name == DISK:
+    if what == DISK:
         found |= {"STATE__DIRECTORY": str(bench.folder / changelog), "STATE__KEYS_IN_MEMORY": str(IN_MEMORY)}
     return found
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 EVERY = 0.1  # seconds
 LIBRARY = "libnvidia-ml.so.1"
@@ -78,7 +76,7 @@ class Device:
 
 
 class Watch:
-    """Samples the device in a thread of its own. `why`: the reason if it cannot; then its figures are None."""
+    """Samples the device during a block, in its own thread. `why`: the reason if it cannot; its figures are None."""
 
     def __init__(self, device: str) -> None:
         self.why = ""
@@ -108,11 +106,12 @@ class Watch:
             "used_mib": max(used) / MIB,
         }
 
-    def begin(self) -> None:
+    def __enter__(self) -> Self:
         if self._device is not None:
             self._thread.start()
+        return self
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -126,14 +125,3 @@ class Watch:
             self._joules = self._device.joules() - before
         except (NoNvmlError, AttributeError) as reason:  # AttributeError: an older driver lacks a function
             self.why = str(reason)
-
-
-@contextmanager
-def watching(device: str) -> Iterator[Watch]:
-    """Watches the device during the block."""
-    watch = Watch(device)
-    watch.begin()
-    try:
-        yield watch
-    finally:
-        watch.end()

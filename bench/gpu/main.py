@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
 
-from bench.gpu.device import watching
+from bench.gpu.device import Watch
 from bench.gpu.networks import VOCABULARY, Feeds, Network
 from bench.gpu.results import NETWORK, Case, Column, Line, Part, Stage, of
 from bench.gpu.serving import Flow, backlog, by_loop, delays, worked_off
@@ -84,7 +84,7 @@ def _repeated(stage: Stage, run: Callable[[Feeds], object], batches: Sequence[tu
         run(feeds)
         return rows
 
-    with watching(stage.device) as watch:
+    with Watch(stage.device) as watch:
         used = time.process_time()
         rate, rows = mean_rate(step, stage.seconds)
         used = time.process_time() - used

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bench.gpu.device import watching
+from bench.gpu.device import Watch
 from bench.gpu.networks import KINDS, Network
 from bench.gpu.results import Line, Stage
 from bench.gpu.sessions import answered, loaded, milliseconds
@@ -68,7 +68,7 @@ def worked_off(stage: Stage, contender: Running, responses: str, rows: int) -> F
     cluster = stage.cluster
     wait_for(cluster, responses, 1, contender.why_dead)
     began, lane = time.monotonic(), lane_seconds(contender)
-    with watching(stage.device) as watch:
+    with Watch(stage.device) as watch:
         looks = look_on(contender, lambda: there(cluster, responses), rows, stage.seconds)
     lane, ended = lane_seconds(contender) - lane, time.monotonic()
     figure = between(looks[0], looks[-1])

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 
 from bench.loops.task import Task, joined, model_call
 
 ANSWER = bytes(64)  # as long as the model's answer to one row: 16 floats
 WAIT = 0.1  # seconds
+Answers = Callable[[Sequence[Message]], Sequence[bytes]]
+Config = Mapping[str, object]
 
 ABOUT = {
     "pass_through": "consumes, produces an answer of the right size; no inference, no look at reports, no commit",
@@ -28,7 +30,7 @@ ABOUT = {
 }
 
 
-def pass_through(task: Task, consumer: Consumer, producer: Producer) -> None:
+def pass_through(task: Task, _run: Answers, consumer: Consumer, producer: Producer) -> None:
     """Consume, and produce an answer of the right size, no faster than the task's rate."""
     began, passed = time.monotonic(), 0
     while True:
@@ -51,7 +53,7 @@ def _sent(producer: Producer, topic: str, key: bytes | str | None) -> bool:
     return True
 
 
-def echo(task: Task, consumer: Consumer, producer: Producer) -> None:
+def echo(task: Task, _run: Answers, consumer: Consumer, producer: Producer) -> None:
     """Consume one record, produce one answer, at once."""
     while True:
         message = consumer.poll(WAIT)
@@ -60,32 +62,28 @@ def echo(task: Task, consumer: Consumer, producer: Producer) -> None:
         producer.poll(0)
 
 
-def hand_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
+def hand_loop(task: Task, run: Answers, consumer: Consumer, producer: Producer) -> None:
     """consume(n) → run → produce → flush → commit."""
-    run = model_call(task.model, task.batch)
     while True:
         messages = consumer.consume(task.batch, WAIT)
         if not messages:
             continue
-        results = run(joined([m.value() or b"" for m in messages]))
-        for message, result in zip(messages, results, strict=True):
-            producer.produce(task.responses, result.tobytes(), message.key())
+        for message, answer in zip(messages, run(messages), strict=True):
+            producer.produce(task.responses, answer, message.key())
         producer.flush()
         consumer.commit(asynchronous=False)
 
 
-def one_by_one(task: Task, consumer: Consumer, producer: Producer) -> None:
+def one_by_one(task: Task, run: Answers, consumer: Consumer, producer: Producer) -> None:
     """Take one record, run one inference, produce one answer."""
-    run = model_call(task.model, 1)
     while True:
         message = consumer.poll(WAIT)
         if message is not None:
-            result = run(joined([message.value() or b""]))
-            producer.produce(task.responses, result[0].tobytes(), message.key())
+            producer.produce(task.responses, run([message])[0], message.key())
         producer.poll(0)
 
 
-LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
+LOOPS: dict[str, Callable[[Task, Answers, Consumer, Producer], None]] = {
     "pass_through": pass_through,
     "echo": echo,
     "hand_loop": hand_loop,
@@ -100,16 +98,31 @@ FAST_FETCH = {"queued.min.messages": 5_000, "queued.max.messages.kbytes": 32 * 1
 EAGER = ("echo", "one_by_one_eager")
 
 
-def main() -> None:
-    """Run one of the loops until killed."""
-    name, task = sys.argv[1], Task.from_command_line()
+def clients(task: Task, consuming: Config, producing: Config) -> tuple[Consumer, Producer]:
+    """Makes the clients of a loop, which commits by itself unless told otherwise."""
     servers = {"bootstrap.servers": task.bootstrap}
-    commits = {"enable.auto.commit": LOOPS[name] is one_by_one, "auto.offset.reset": "earliest"}
-    consumer = Consumer(servers | {"group.id": task.group} | commits | (FAST_FETCH if name in FAST else {}))
+    starts = {"group.id": task.group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**servers, **starts, **consuming})
     consumer.subscribe(task.requests.split(","))
     sends = {"enable.idempotence": True, "partitioner": "murmur2_random"}
-    producer = Producer(servers | sends | ({"linger.ms": 0} if name in EAGER else {}))
-    LOOPS[name](task, consumer, producer)
+    return consumer, Producer({**servers, **sends, **producing})
+
+
+def run_loop(name: str, task: Task, run: Answers) -> None:
+    """Run a loop until killed."""
+    consuming = {"enable.auto.commit": LOOPS[name] is one_by_one, **(FAST_FETCH if name in FAST else {})}
+    LOOPS[name](task, run, *clients(task, consuming, {"linger.ms": 0} if name in EAGER else {}))
+
+
+def main() -> None:
+    """Run one of the loops on plain rows."""
+    task = Task.from_command_line()
+    run = model_call(task.model, task.batch)
+
+    def answers(messages: Sequence[Message]) -> list[bytes]:
+        return [row.tobytes() for row in run(joined([message.value() or b"" for message in messages]))]
+
+    run_loop(sys.argv[1], task, answers)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import Consumer, Producer
-
+from bench.loops.by_hand import clients
 from bench.loops.task import Floats, Task, step_call
 
 COMMIT_EVERY = 1.0  # seconds
@@ -20,17 +19,7 @@ def main() -> None:
     task = Task.from_command_line()
     run = step_call(task.model)
     states: dict[bytes, Floats] = {}
-    consumer = Consumer(
-        {
-            "bootstrap.servers": task.bootstrap,
-            "group.id": task.group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
-    consumer.subscribe([task.requests])
-    producer = Producer({"bootstrap.servers": task.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    consumer, producer = clients(task, {"fetch.queue.backoff.ms": 5}, {"linger.ms": 5})
     next_commit = time.monotonic() + COMMIT_EVERY
     while True:
         for message in consumer.consume(500, 0.1):

@@ -15,11 +15,13 @@ import pytest
 from tests.builders import P0, STATE
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
+from tests.states import state
 from tests.stores.running import RunningStore
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import Line, Places, Stretch
 from worker.core.records import Partition
 from worker.delivery.stored_states import Writes
+from worker.state.layout import HEAD_BYTES
 from worker.state.outside_states import Asked, Reads
 from worker.state.outside_values import Change, OutsideValues
 from worker.stores.link import StoreLink
@@ -145,7 +147,8 @@ def test_more_than_one_round_trip_takes_comes_all_the_same(store: RunningStore) 
 def test_what_was_forgotten_stays_for_a_while(store: RunningStore) -> None:
     """It stays as a value without tensors; a state with a TTL goes in time, and a state without one stays."""
     link = StoreLink(StoreServer(StoreAddress(store.url), PREFIX), ttl=500, forgotten_for=60)
-    gone, kept = Change(b"gone", OutsideValues(STATE).forgotten(P0, 3), is_forgotten=True), stored(1, 1)
+    head = state(1, offset=3)[:HEAD_BYTES]
+    gone, kept = Change(b"gone", OutsideValues(STATE).forgotten(P0, head), is_forgotten=True), stored(1, 1)
     link.write([gone, Change(b"kept", kept, is_forgotten=False)], stretch())
     while not link.written():
         time.sleep(0.001)

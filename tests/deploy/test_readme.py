@@ -30,7 +30,7 @@ from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
 from worker.settings import load
 from worker.state import OutsideValues, StateLayout
-from worker.state.layout import StateTensor
+from worker.state.layout import HEAD_BYTES, StateTensor
 from worker.tools.state.states_file import States, save
 
 PAGES = blocks_of(GUIDE)
@@ -367,7 +367,7 @@ def test_a_value_of_a_store_outside_is_read() -> None:
 
     state = found["state_of"](values.written(partition, value))
     assert (state["offset"], state["used_ms"], state["h_in"].tolist()) == (7, 8, tensor[0].tolist())
-    assert found["state_of"](values.forgotten(partition, 9)) is None
+    assert found["state_of"](values.forgotten(partition, value[:HEAD_BYTES])) is None
     assert found["state_of"](None) is None
 
 

@@ -51,13 +51,11 @@ class Case(NamedTuple):
 
 
 def as_tensor(array: Array, form: int) -> Tensor:
-    """A tensor in a codec's forms: bytes, an array, or a view at any address; strings flat."""
+    """A tensor in a codec's forms: bytes, or a view at any address; strings as a list."""
     if array.dtype == object:
-        return array.reshape(-1)
+        return array.reshape(-1).tolist()
     if form == 0:
         return array.tobytes()
-    if form == 1:
-        return array
     return memoryview(b"#" * (form - 1) + array.tobytes())[form - 1 :]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -14,15 +14,19 @@ from tritonclient.grpc import service_pb2
 
 from bench.cases import columns
 from bench.ground import HEADERS
-from bench.loops.polls import FORMS, HEAD_LENGTH, Model
-from bench.loops.task import Task
+from bench.loops.plain import HEAD_LENGTH, PROTOBUF, Answer
+from bench.loops.polls import LOOPS, answered, refusal
+from bench.loops.task import Task, opened
 from bench.requests import Feeds, Request, as_binary, as_json, as_protobuf
 from tests.models import mlp, save
 from tests.unit.client.builders import Record
 
 Numbers = list[list[float]]
+Write = Callable[[Feeds], Request]
 ROWS = [{"x": row[None]} for row in np.random.default_rng(3).standard_normal((100, 8), np.float32)]
 BATCH, BYTES = 16, 4 * 384
+TEXTS = columns.text_model(), columns.text_feeds()[:100]
+TABLE = columns.table_model(), columns.table_feeds()[:100]
 
 
 def of_json(value: bytes) -> Numbers:
@@ -50,33 +54,66 @@ def as_rows(feeds: Feeds) -> Request:
     return Request(feeds["x"].tobytes(), HEADERS)
 
 
+def answers(name: str, model: Path, requests: Sequence[Request]) -> list[Answer | Exception]:
+    """Returns what a loop makes of the requests, which come in one poll."""
+    polled = [Record(request.headers, request.value) for request in requests]
+    return answered(LOOPS[name].make(Task("", "", "", "", str(model), BATCH)), cast("list[Message]", polled))
+
+
 @pytest.mark.parametrize(
-    ("name", "model", "feeds", "write", "read"),
+    ("name", "case", "write", "read"),
     [
-        ("floor", mlp(8), ROWS, as_rows, of_rows),
-        ("json_loop", mlp(8), ROWS, as_json, of_json),
-        ("table_loop", columns.table_model(), columns.table_feeds()[:100], as_json, of_json),
-        ("texts_json", columns.text_model(), columns.text_feeds()[:100], as_json, of_json),
-        ("texts_protobuf", columns.text_model(), columns.text_feeds()[:100], as_protobuf, of_protobuf),
-        ("texts_binary", columns.text_model(), columns.text_feeds()[:100], as_binary, of_binary),
+        ("floor", (mlp(8), ROWS), as_rows, of_rows),
+        ("swift_json", (mlp(8), ROWS), as_json, of_json),
+        ("swift_json", TABLE, as_json, of_json),
+        ("swift_json", TEXTS, as_json, of_json),
+        ("swift_protobuf", TEXTS, as_protobuf, of_protobuf),
+        ("swift_binary", TEXTS, as_binary, of_binary),
+        ("plain_json", (mlp(8), ROWS), as_json, of_json),
+        ("plain_json", TABLE, as_json, of_json),
+        ("plain_json", TEXTS, as_json, of_json),
+        ("plain_protobuf", TEXTS, as_protobuf, of_protobuf),
+        ("plain_binary", TEXTS, as_binary, of_binary),
     ],
 )
 def test_a_loop_answers_each_request_as_the_model_alone_does(
     name: str,
-    model: bytes,
-    feeds: list[Feeds],
-    write: Callable[[Feeds], Request],
+    case: tuple[bytes, list[Feeds]],
+    write: Write,
     read: Callable[[bytes], Numbers],
     tmp_path: Path,
 ) -> None:
-    """In the order of the requests, whatever their lengths, and with headers that fit all answers."""
-    opened = Model(Task("", "", "", "", str(save(model, tmp_path)), BATCH))
-    headers, written = FORMS[name].write(opened)
-    polled = [Record(request.headers, request.value) for request in map(write, feeds)]
+    """In the order of the requests, whatever their lengths, and with headers that fit each answer."""
+    model, feeds = save(case[0], tmp_path), case[1]
+    alone = opened(str(model))
 
-    answers = written(FORMS[name].read(opened, cast("list[Message]", polled)))
+    found = answers(name, model, [*map(write, feeds)])
 
-    for answer, each in zip(answers, feeds, strict=True):
-        for found, alone in zip(read(answer), opened.session.run(None, each), strict=True):
-            np.testing.assert_allclose(found, alone.ravel(), rtol=1e-5, atol=1e-6)
-    assert int(headers.get(HEAD_LENGTH, b"0")) in {0, *(len(answer) - BYTES for answer in answers)}
+    for answer, each in zip(found, feeds, strict=True):
+        assert not isinstance(answer, Exception)
+        value, headers = answer
+        for numbers, expected in zip(read(value), alone.run(None, each), strict=True):
+            np.testing.assert_allclose(numbers, expected.ravel(), rtol=1e-5, atol=1e-6)
+        assert dict(headers).get(HEAD_LENGTH) in {None, b"%d" % (len(value) - BYTES)}
+
+
+@pytest.mark.parametrize("name", ["swift_protobuf", "plain_protobuf"])
+def test_a_bad_request_gets_an_error_and_its_neighbours_their_answers(name: str, tmp_path: Path) -> None:
+    """However it is bad: the benchmark offers the same to the worker."""
+    model, good = save(TEXTS[0], tmp_path), [*map(as_protobuf, TEXTS[1])]
+    requests = columns.spoiled(good, 0.5)
+
+    found = answers(name, model, requests)
+
+    clean = answers(name, model, good)
+    for answer, request, other, usual in zip(found, requests, good, clean, strict=True):
+        assert isinstance(answer, Exception) == (request != other)
+        assert isinstance(answer, Exception) or answer == usual
+
+
+def test_an_error_in_protobuf_is_the_contracts_message() -> None:
+    """Its text is in field 1, as in `inference.InferenceError`."""
+    value, headers = refusal(ValueError("no"), PROTOBUF)
+
+    assert value == b"\n\x0eValueError: no"
+    assert headers == [("content-type", PROTOBUF)]

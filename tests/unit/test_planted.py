@@ -257,8 +257,8 @@ def _see_no_record_again(_: OutsideStates, chunk: Chunk) -> Any:
     return np.zeros(len(chunk), np.bool_)
 
 
-def _note_with_the_neighbour(topic: str, chunk: Chunk, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-    _note_change(topic, replace(chunk, at=[at - at % 2 for at in chunk.at]), keys, values)
+def _note_with_the_neighbour(topic: str, chunk: Chunk, values: Sequence[bytes]) -> None:
+    _note_change(topic, replace(chunk, at=[at - at % 2 for at in chunk.at]), values)
 
 
 def _leave_again(self: KeyStates, stretch: Stretch) -> Sequence[Fields]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import add
 from typing import NamedTuple, TypeVar
 
 from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
@@ -111,20 +113,36 @@ class Envelope(NamedTuple):
     fault: str | None
 
 
-@dataclass(slots=True, eq=False)
-class _Layout:
-    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones.
+class EnvelopeColumns(NamedTuple):
+    """The headers of n requests, in columns like an `Envelope`; a column is None where no request has any of it."""
 
-    `said` and `form` remember the last form: neighbours mostly have one.
-    """
+    forms: Sequence[HeaderForm]
+    ids: Sequence[Ids] | None
+    timeouts: Sequence[Timeout | None] | None
+    sizes: Sequence[int]
+    faults: Sequence[str | None] | None
+
+    def of(self, at: int) -> Envelope:
+        """The headers of one request."""
+        forms, ids, timeouts, sizes, faults = self
+        return Envelope(
+            forms[at],
+            ids[at] if ids else NO_IDS,
+            timeouts[at] if timeouts else None,
+            sizes[at],
+            faults[at] if faults else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones."""
 
     size: int  # the bytes of the names
     form_at: Sequence[int]
     request_id_at: int | None
     times_at: Mapping[str, int]
     echoes_at: Sequence[int]
-    said: Sequence[bytes] | None = None
-    form: HeaderForm | None = None
 
 
 class Envelopes:
@@ -150,11 +168,60 @@ class Envelopes:
         self._last: Headers = ()
         self._envelope = self._read(())
 
-    def read_all(self, headers: Sequence[Headers]) -> list[Envelope]:
-        """The envelope of each; equal headers side by side give one object."""
-        if headers.count(headers[0]) == len(headers):
-            return [self.read(headers[0])] * len(headers)
-        return list(map(self.read, headers))
+    def read_all(self, headers: Sequence[Headers]) -> EnvelopeColumns:
+        """The envelopes of n requests, with one call if they are equal, and with few if only their ids differ."""
+        count, first = len(headers), headers[0]
+        if headers[-1] == first and headers.count(first) == count:
+            form, ids, timeout, size, fault = self.read(first)
+            return EnvelopeColumns(
+                [form] * count,
+                None if ids is NO_IDS else [ids] * count,
+                None if timeout is None else [timeout] * count,
+                [size] * count,
+                None if fault is None else [fault] * count,
+            )
+        alike = self._alike(headers) if set(map(len, headers)) == {len(first)} else None
+        if alike is not None:
+            return alike
+        forms, each, timeouts, sizes, faults = zip(*map(self.read, headers), strict=True)
+        return EnvelopeColumns(
+            forms,
+            None if each.count(NO_IDS) == count else each,
+            None if timeouts.count(None) == count else timeouts,
+            sizes,
+            None if faults.count(None) == count else faults,
+        )
+
+    def _alike(self, headers: Sequence[Headers]) -> EnvelopeColumns | None:
+        """The envelopes of headers that are equal except their ids, echoes and unknown ones; None for others.
+
+        It takes 0.9 µs for each with an id, and `read` takes 2.5 (2026-11).
+        """
+        form, _, timeout, _, fault = self.read(headers[0])
+        names = tuple([name for name, _ in headers[0]])
+        layout = self._layouts.get(names)
+        if layout is None:
+            return None
+        count = len(headers)
+        sizes, texts = [layout.size] * count, None
+        columns = list(zip(*headers, strict=True))
+        for at, column in enumerate(columns):
+            its, values = zip(*column, strict=True)
+            is_fixed = at in layout.form_at or at in layout.times_at.values()
+            if None in values or its.count(names[at]) < count or (is_fixed and values.count(values[0]) < count):
+                return None
+            lengths = list(map(len, values))
+            sizes = list(map(add, sizes, lengths))
+            if at == layout.request_id_at:
+                texts = [_text(value) or None for value in values]
+            elif at in layout.echoes_at and max(lengths) > MAX_TEXT:
+                return None
+        ids = None
+        if texts or layout.echoes_at:
+            echoes = zip(*[columns[at] for at in layout.echoes_at], strict=True) if layout.echoes_at else repeat(())
+            ids = [tuple.__new__(Ids, (text, None, echo)) for text, echo in zip(texts or repeat(None), echoes)]  # noqa: B905  # one may repeat
+        timeouts = None if timeout is None else [timeout] * count
+        return EnvelopeColumns([form] * count, ids, timeouts, sizes, None if fault is None else [fault] * count)
 
     def read(self, headers: Headers) -> Envelope:
         """The envelope that these headers give. It takes 2 µs for a known layout with an id (2026-11)."""
@@ -172,12 +239,7 @@ class Envelopes:
             size = sum([len(name) + len(value or b"") for name, value in headers])
             return self._read(_with_values(headers))._replace(size=size)
         layout = self._layouts.get(names) or self._layout(names)
-        said = [values[at] for at in layout.form_at]
-        form = layout.form
-        if form is None or said != layout.said:
-            form = self._form(tuple([headers[at] for at in layout.form_at]))
-            if form.fault is None and sum(map(len, said)) <= MAX_TEXT:
-                layout.said, layout.form = said, form
+        form = self._form(tuple([headers[at] for at in layout.form_at]))
         timeout, fault, request_id = self._timeout, form.fault, None
         if layout.times_at:
             faults = [fault] if fault is not None else []

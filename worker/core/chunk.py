@@ -316,9 +316,6 @@ class Pieces:
 
 
 def _rows_of(tensor: Tensor, rows: int, start: int, stop: int) -> Tensor:
-    if isinstance(tensor, np.ndarray) and tensor.dtype == object:
-        per_row = tensor.size // rows
-        return tensor.reshape(-1)[start * per_row : stop * per_row]
-    view = memoryview(tensor).cast("B")  # type: ignore[arg-type]  # as in `TensorSpec.joined`
-    per_row = view.nbytes // rows
-    return view[start * per_row : stop * per_row]
+    held = tensor if isinstance(tensor, list) else memoryview(tensor)
+    per_row = len(held) // rows
+    return held[start * per_row : stop * per_row]

@@ -22,8 +22,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 UNREADABLE_HEADER = "\N{REPLACEMENT CHARACTER}"
 UNREADABLE_HEADERS: Headers = ((UNREADABLE_HEADER, b"the name of a header is not UTF-8"),)
 
-# All rows of one tensor of one request. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
-Tensor = bytes | memoryview | Array
+# All rows of one tensor of one request. Numbers: a C-ordered little-endian buffer. BYTES: a flat list.
+Tensor = bytes | memoryview | list[str]
 
 # A value that an operator gives for every element of a tensor: its default, or its padding.
 Value = bool | int | float | str

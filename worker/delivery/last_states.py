@@ -14,10 +14,9 @@ Many states together cost the broker much less than as many in small sets. Only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 
-from worker.core.ordering.ledger import Line, Stretch
+from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields, Partition
 from worker.ports import Sink, Transactions
 from worker.state.layout import is_first, marked
@@ -31,52 +30,38 @@ Leave = Callable[[Stretch], Sequence[Fields]]
 _key_of: Callable[[Fields], bytes | None] = itemgetter(1)
 
 
-@dataclass(slots=True)
-class _Set:
-    """Neighbouring answers of one line, which are durable together: `missing` counts those that are not, and states."""
-
-    stretches: list[Stretch] = field(default_factory=list)
-    states: list[Fields] = field(default_factory=list)
-    missing: int = 1
-
-
 class EachState:
-    """Wraps the sink to Kafka, for a model with state. Owns the waiting states, and the answers that wait for them."""
+    """Wraps the sink to Kafka, for a model with state. Owns the waiting states and the half durable places."""
 
     def __init__(self, sink: Sink, leave: Leave, clock: Callable[[], float]) -> None:
         self._sink = sink
         self._leave = leave
         self._clock = clock
-        self._waiting: dict[Line, _Set] = {}
-        self._states_waiting = 0
-        self._due = 0.0  # of the first waiting state
-        self._on_the_way: dict[Stretch, _Set] = {}
+        self._waiting: list[tuple[Stretch, Sequence[Fields]]] = []
+        self._count = 0  # waiting states
+        self._due = 0.0  # when the first of them has waited long enough
+        self._half: set[Stretch] = set()  # places whose answers are acknowledged, or whose states are
 
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         """Send answers. Their states follow with others."""
+        states = self._leave(stretch)
         if not self._waiting:
             self._due = self._clock() + LONGEST_WAIT
-        answered = self._waiting.setdefault(stretch.places.line, _Set())
-        answered.stretches.append(stretch)
-        states = self._leave(stretch)
-        answered.states += states
-        answered.missing += 1
-        self._states_waiting += len(states)
-        self._on_the_way[stretch] = answered
+        self._waiting.append((stretch, states))
+        self._count += len(states)
         self._sink.send(messages, stretch)
 
     def poll(self, timeout: float) -> Sequence[Stretch]:
         """The places whose answers and states are durable, once each. States that wait go when a call may wait."""
-        if self._waiting and (timeout > 0 or self._states_waiting >= MOST_WAITING or self._clock() >= self._due):
+        if self._waiting and (timeout > 0 or self._count >= MOST_WAITING or self._clock() >= self._due):
             self._send_states()
         durable: list[Stretch] = []
         for stretch in self._sink.poll(timeout):
-            answered = self._on_the_way[stretch]
-            answered.missing -= 1
-            if not answered.missing:
-                durable += answered.stretches
-                for one in answered.stretches:
-                    del self._on_the_way[one]
+            if stretch in self._half:
+                self._half.remove(stretch)
+                durable.append(stretch)
+            else:
+                self._half.add(stretch)
         return durable
 
     def push(self) -> None:
@@ -86,9 +71,9 @@ class EachState:
 
     def _send_states(self) -> None:
         """Send the waiting states, but for those of partitions that another replica may have by now."""
-        for line, answered in self._waiting.items():
-            self._sink.send(() if line.is_forgotten else answered.states, answered.stretches[-1])
-        self._waiting, self._states_waiting = {}, 0
+        for stretch, states in self._waiting:
+            self._sink.send(() if stretch.places.line.is_forgotten else states, stretch)
+        self._waiting, self._count = [], 0
 
 
 class LastStates:

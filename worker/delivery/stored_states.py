@@ -18,8 +18,7 @@ from worker.core.ordering.ledger import Line, Stretch
 from worker.core.records import Fields
 from worker.delivery.last_states import Leave
 from worker.ports import Sink
-from worker.state.changes import HEAD, OFFSET
-from worker.state.layout import time_of
+from worker.state.changes import HEAD
 from worker.state.outside_values import Change, OutsideValues
 
 # The longest wait for Kafka, in seconds, while the store has something to acknowledge.
@@ -95,14 +94,8 @@ class StoringSink:
         """The changes for the store."""
         partition, values = stretch.partition, self._values
         return [
-            Change(key or b"", values.forgotten(partition, *_said(headers)), is_forgotten=True)
+            Change(key or b"", values.forgotten(partition, dict(headers or ())[HEAD] or b""), is_forgotten=True)
             if value is None
             else Change(key or b"", values.written(partition, value), is_forgotten=False)
             for _, key, value, headers, *_ in self._leave(stretch)
         ]
-
-
-def _said(headers: Sequence[tuple[str, bytes | None]] | None) -> tuple[int, int]:
-    """The offset of a request that has its key forgotten, and the time that its state would have."""
-    said = dict(headers or ())
-    return int(said[OFFSET] or b""), time_of(said[HEAD] or b"")

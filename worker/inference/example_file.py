@@ -64,5 +64,5 @@ def _named(signature: Signature, name: str, array: Array) -> NamedTensor:
         raise BadConfiguration(f"{name} is {array.dtype}, and the model takes {spec}")
     rows = array[np.newaxis] if array.ndim == len(spec.dims) else array
     signature.check_claim(name, spec.datatype, rows.shape)
-    tensor: Tensor = rows.astype(object).reshape(-1) if spec.is_text else to_bytes(rows.astype(spec.dtype))
+    tensor: Tensor = rows.reshape(-1).tolist() if spec.is_text else to_bytes(rows.astype(spec.dtype))
     return NamedTensor(name, spec.datatype, rows.shape, tensor)

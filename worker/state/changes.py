@@ -21,9 +21,9 @@ from worker.state.slabs import NO_OFFSET
 OFFSET, HEAD = "offset", "head"
 
 
-def note(topic: str, chunk: Chunk, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+def note(topic: str, chunk: Chunk, values: Sequence[bytes]) -> None:
     """Note with the places of these records what their answers leave behind: `values` in the form of the changelog."""
-    places, at, number = chunk.places, chunk.at, chunk.partition.number
+    places, at, number, keys = chunk.places, chunk.at, chunk.partition.number, chunk.keys
     assert places is not None
     if places.changes is None:
         places.changes = [None] * len(places)

@@ -6,8 +6,7 @@ with its partition's next answer, and a tombstone goes to the changelog with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -17,13 +16,6 @@ from worker.state.layout import NO_TIME
 # Milliseconds that a state is kept beyond its TTL, by the newest timestamp of its partition: until then a late record
 # with an older timestamp finds it.
 LATENESS = 60_000
-
-
-class Expired(NamedTuple):
-    """Keys that have no state from the request at this offset on; an earlier request that is read again may find it."""
-
-    keys: Sequence[bytes]
-    offset: int
 
 
 class Expiry:
@@ -69,9 +61,16 @@ class Expiry:
         """Note that the key's state is to be dropped, unless a request uses it first."""
         self._old.setdefault(partition, {})[key] = None
 
-    def take_old(self, partition: Partition) -> Expired:
+    def take_old(self, partition: Partition) -> list[bytes]:
         """Returns the keys whose states were found to be old since the last call."""
-        return Expired(list(self._old.pop(partition, ())), self._latest[partition])
+        return list(self._old.pop(partition, ()))
+
+    def latest(self, partition: Partition) -> int:
+        """Returns the offset of the latest answered request: from it on an old key has no state.
+
+        An earlier request that is read again may find it.
+        """
+        return self._latest[partition]
 
     def rewind(self, partitions: Collection[Partition]) -> None:
         """Forget what is known of partitions that leave, or that are read again from earlier records."""

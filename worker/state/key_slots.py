@@ -146,6 +146,15 @@ class KeySlots:
         self._of(partition).lately.update(zip(keys, slots, strict=True))
         return slots
 
+    def give(self, partition: Partition, keys: Sequence[bytes]) -> list[int]:
+        """Returns the slot of each key; a key without one gets one. A key may be named twice."""
+        slots = self.find(partition, keys)
+        if all(slots):
+            return slots
+        new = list(dict.fromkeys([key for key, slot in zip(keys, slots, strict=True) if not slot]))
+        given = dict(zip(new, self.add(partition, new), strict=True))
+        return [slot or given[key] for key, slot in zip(keys, slots, strict=True)]
+
     def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
         """Write states into these slots."""
         self._slabs.put(slots, rows)

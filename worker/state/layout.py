@@ -37,11 +37,6 @@ def is_first(value: bytes) -> bool:
     return bool(value[1] & FIRST)
 
 
-def time_of(value: bytes) -> int:
-    """Returns the time in a changelog value, or in its head."""
-    return int.from_bytes(value[16:HEAD_BYTES], "little", signed=True)
-
-
 def marked(value: bytes, *, first: bool) -> bytes:
     """Returns the changelog value with the flag `FIRST` set or cleared."""
     return value[:1] + bytes([value[1] & ~FIRST | first]) + value[2:]

@@ -223,7 +223,7 @@ class OutsideStates(KeyStates):
 
     def are_ahead(self, chunk: Chunk) -> Array:
         """Tells for each record if it has been answered, and is part of its key's state."""
-        offsets = np.array(offsets_of(chunk.records))
+        offsets = offsets_of([chunk])
         written_by = self._slabs.offsets[self._slots.find(chunk.partition, chunk.keys)]
         last = self._applied_up_to.get(chunk.partition, NO_OFFSET)
         ahead: Array = (offsets <= last) & (written_by >= offsets)

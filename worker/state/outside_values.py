@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.records import Array, Partition
-from worker.state.layout import FORMAT, HEAD, NO_TIME, Sieve, StateLayout
+from worker.state.layout import FORMAT, HEAD, Sieve, StateLayout
 from worker.state.slabs import NO_OFFSET, StateRows
 
 SOURCE = 8  # bytes
@@ -61,10 +61,10 @@ class OutsideValues:
         """Returns the store's value for a changelog value."""
         return source_of(partition) + value
 
-    def forgotten(self, partition: Partition, offset: int, used: int = NO_TIME) -> bytes:
-        """Returns the value that says that the request at `offset` had the key forgotten, with the time `used`."""
-        head = np.array([(FORMAT, FORGOTTEN, 0, self._layout.fingerprint, offset, used)], _HEAD)
-        return source_of(partition) + head.tobytes()
+    @staticmethod
+    def forgotten(partition: Partition, head: bytes) -> bytes:
+        """Returns the value that says that a request had the key forgotten; its state would have had this `head`."""
+        return source_of(partition) + head[:1] + bytes([FORGOTTEN]) + head[2:]
 
     def read(self, partition: Partition, values: Sequence[bytes | None], sieve: Sieve) -> ReadStates:
         """Reads the store's values of some keys. A value that does not pass the sieve is no state."""
@@ -78,7 +78,7 @@ class OutsideValues:
                 there[at] = value
             else:
                 offsets[at] = NO_OFFSET
-        rows = StateRows.of(self._layout, self._layout.read([value[SOURCE:] for value in there.values()]))
+        rows = StateRows.of_values(self._layout, self._layout.read([value[SOURCE:] for value in there.values()]))
         are_ours: Array = np.array([value.startswith(ours) for value in there.values()], np.bool_)
         rows = rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET))
         return ReadStates(list(there), rows, list(offsets), list(offsets.values()))

@@ -31,14 +31,13 @@ class StateRows(NamedTuple):
     times: Array
 
     @classmethod
-    def of(cls, layout: StateLayout, rows: NDArray[Any]) -> StateRows:
+    def of_values(cls, layout: StateLayout, rows: NDArray[Any]) -> StateRows:
         """Makes them from changelog values: rows of the layout's `dtype`."""
         return cls(layout.tensors_of(rows), rows["offset"], rows["time"])
 
-    def row(self, at: int) -> StateRows:
-        """Returns one of the rows."""
-        only = slice(at, at + 1)
-        return StateRows([state[only] for state in self.states], self.offsets[only], self.times[only])
+    def of(self, part: slice | Array) -> StateRows:
+        """Returns some of the rows."""
+        return StateRows([state[part] for state in self.states], self.offsets[part], self.times[part])
 
 
 def in_memory(_: str, array: Array, rows: int) -> Array:

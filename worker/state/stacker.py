@@ -85,18 +85,18 @@ class StatefulStacker(Stacker):
         """The records that their keys' states let run; adds refusals of the others, silent if they were answered."""
         if chunk.reassembly is not None and chunk.reassembly.carried is not None:  # a later row of a sequence
             return chunk
-        is_unsure, refuses = self.states.is_unsure, self.refuse_missing and chunk.state is not StateUse.RESET
-        ahead = self.states.are_ahead(chunk) if is_unsure else np.zeros(len(chunk), np.bool_)
-        missing = ~self.states.has(chunk) if refuses else np.zeros(len(chunk), np.bool_)
-        if self.states.settles_applied:
-            again = [refusal(chunk, at, Code.INTERNAL, APPLIED) for at in np.flatnonzero(ahead).tolist()]
-            unfit += [one._replace(rejection=one.rejection._replace(is_silent=True)) for one in again]
-            self.states.applied_before([one.rejection.record for one in again])
+        states, none = self.states, np.zeros(len(chunk), np.bool_)
+        ahead = states.are_ahead(chunk) if states.is_unsure else none
+        missing = ~states.has(chunk) if self.refuse_missing and chunk.state is not StateUse.RESET else none
+        if states.settles_applied:
             missing &= ~ahead
-        elif chunk.state is StateUse.RESET:
-            return chunk
         else:
-            unfit += [refusal(chunk, at, Code.INTERNAL, APPLIED) for at in np.flatnonzero(ahead & ~missing).tolist()]
+            ahead = none if chunk.state is StateUse.RESET else ahead & ~missing
+        again = [refusal(chunk, at, Code.INTERNAL, APPLIED) for at in np.flatnonzero(ahead).tolist()]
+        if states.settles_applied:
+            again = [one._replace(rejection=one.rejection._replace(is_silent=True)) for one in again]
+            states.applied_before([one.rejection.record for one in again])
+        unfit += again
         unfit += [refusal(chunk, at, Code.NOT_FOUND, NO_STATE) for at in np.flatnonzero(missing).tolist()]
         fit = np.flatnonzero(~(ahead | missing)).tolist()
         return chunk.pick(fit) if fit else None

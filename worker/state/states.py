@@ -9,7 +9,7 @@ worker takes a partition's requests only when its states are restored (`is_resto
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import compress, count
+from itertools import chain, compress, count
 from math import inf
 from typing import Any
 
@@ -27,7 +27,7 @@ from worker.state.key_slots import KeySlots, SlotStore
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
-from worker.state.undos import Mark, Undos
+from worker.state.undos import Undo, Undos, undos_of
 
 SOON = 0.001  # seconds between two looks for states that come
 RESTORE_SLICE = 0.005  # seconds of each turn of the loop for restoring
@@ -109,31 +109,31 @@ class KeyStates:
 
         Each row has a different key.
         """
-        slots: list[int] = []
-        carried: list[tuple[int, Sequence[Array]]] = []
+        states = self._slabs.gather(self._found(chunks))
+        row = 0
         for chunk in chunks:
-            if chunk.reassembly is not None and chunk.reassembly.carried is not None:
-                carried.append((len(slots), chunk.reassembly.carried))
-            starts_anew = chunk.state is StateUse.RESET
-            slots += [0] * len(chunk) if starts_anew else self._slots.find(chunk.partition, chunk.keys)
-        found = np.array(slots, np.intp)
-        if self._expiry is not None:
-            times = np.array([time for chunk in chunks for time in _times_of(chunk.records)], np.int64)
-            found[self._expiry.are_over(self._slabs.times[found], times)] = 0
-        states = self._slabs.gather(found)
-        for at, rows in carried:
-            for state, row in zip(states, rows, strict=True):
-                state[at : at + 1] = row
+            carried = None if chunk.reassembly is None else chunk.reassembly.carried
+            others = carried or (self.layout.initial if chunk.state is StateUse.RESET else ())
+            for state, other in zip(states, others, strict=False):
+                state[row : row + len(chunk)] = other
+            row += len(chunk)
         return {tensor.spec.name: state for tensor, state in zip(self.layout.tensors, states, strict=True)}
 
     def has(self, chunk: Chunk) -> Array:
         """Tells for each record if its key has a state that is not too old for it."""
-        slots = np.array(self._slots.find(chunk.partition, chunk.keys), np.intp)
-        found: Array = slots != 0
-        if self._expiry is not None:
-            times = np.array(_times_of(chunk.records), np.int64)
-            found &= ~self._expiry.are_over(self._slabs.times[slots], times)
+        found: Array = self._found([chunk]) != 0
         return found
+
+    def _found(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
+        """Returns the slot that each record's key has; 0 for one without a state, or with one too old for it."""
+        slots = self._slots_of(chunks)
+        if self._expiry is not None:
+            slots[self._expiry.are_over(self._slabs.times[slots], _times_of(chunks))] = 0
+        return slots
+
+    def _slots_of(self, chunks: Sequence[Chunk]) -> NDArray[np.intp]:
+        find = self._slots.find
+        return np.array(list(chain.from_iterable([find(c.partition, c.keys) for c in chunks])), np.intp)
 
     def are_ahead(self, chunk: Chunk) -> Array:
         """Tells for each record if its key's state includes it or a later one, and the state before it is gone."""
@@ -143,7 +143,7 @@ class KeyStates:
         keys = chunk.keys
         written_by = self._slabs.offsets[self._slots.find(chunk.partition, keys)]
         forgotten_by = np.array([gone.get(key, NO_OFFSET) for key in keys])
-        ahead: Array = np.maximum(written_by, forgotten_by) >= offsets_of(chunk.records)
+        ahead: Array = np.maximum(written_by, forgotten_by) >= offsets_of([chunk])
         return ahead
 
     def applied_before(self, records: Sequence[Record]) -> None:
@@ -195,10 +195,10 @@ class KeyStates:
         times = [NO_TIME if time is None else time for time in compress(places.published_ms[start:stop], found)]
         self._expiry.came(stretch.partition, max(times), offsets[-1])
         old = self._expiry.take_old(stretch.partition)
-        gone = self._forgotten_with(stretch, offsets, old.keys, self._expiry) if old.keys else ()
-        number = stretch.partition.number
+        gone = self._forgotten_with(stretch, offsets, old, self._expiry) if old else ()
+        number, by = stretch.partition.number, self._expiry.latest(stretch.partition)
         # Tombstones first: a state that leaves may be of one of these keys.
-        return [*(changes.forgotten(self._topic, number, key, old.offset) for key in gone), *leaving]
+        return [*(changes.forgotten(self._topic, number, key, by) for key in gone), *leaving]
 
     def _forgotten_with(
         self, stretch: Stretch, offsets: Sequence[int], keys: Sequence[bytes], expiry: Expiry
@@ -216,9 +216,8 @@ class KeyStates:
         ]
         gone, rows = list(compress(keys, are_over)), slots[are_over]
         if self._can_take_back and gone:
-            last = [offsets[-1]] * len(gone)
-            mark = Mark(stretch.places.line, gone, last, 0, len(gone), is_deleted=True)
-            self._undos.remember([mark], rows != 0, self._slabs.rows(rows))
+            last = np.full(len(gone), offsets[-1])
+            self._undos.remember([Undo(stretch.places.line, gone, last, rows != 0, self._slabs.rows(rows))])
         for key in gone:
             self._slots.drop(partition, key)
         return gone
@@ -231,54 +230,34 @@ class KeyStates:
 
     def _write(self, group: Sequence[Prediction]) -> int:
         """Write the next states that the predictions of one inference leave. Returns the number of keys."""
-        marks: list[Mark] = []
-        rows: list[int] = []  # of the inference
-        times: list[int] = []
-        before: list[int] = []  # slots
-        written_by: list[int] = []  # offsets
-        for chunk, _, start, _ in group:
-            assert chunk.places is not None
-            keys, offsets, first = chunk.keys, offsets_of(chunk.records), len(before)
-            rows += range(start, start + len(keys))
-            written_by += offsets
-            times += _times_of(chunk.records)
-            before += self._slots.find(chunk.partition, keys)
-            is_deleted = chunk.state is StateUse.DELETE
-            marks.append(Mark(chunk.places.line, keys, offsets, first, len(before), is_deleted))
-        given = group[0].states
+        given, chunks = group[0].states, [prediction.chunk for prediction in group]
         assert given is not None
-        found, came = np.array(before, np.intp), np.array(times, np.int64)
-        have_none = found == 0
-        if self._expiry is not None:
-            have_none |= self._expiry.are_over(self._slabs.times[found], came)
-            came = self._expiry.by_now(came)
-        used = np.maximum(came, self._slabs.times[found])
+        rows = [row for chunk, _, start, _ in group for row in range(start, start + len(chunk))]
         is_whole = len(rows) == len(given.arrays[0]) and rows[0] == 0  # nearly always true; then they are in order
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
-        written = StateRows(arrays, np.array(written_by, np.int64), used)
-        self._store(marks, found, written)
-        values = self.layout.written(written.offsets, used, have_none, arrays)
-        for prediction, mark in zip(group, marks, strict=True):
-            changes.note(self._topic, prediction.chunk, mark.keys, values[mark.start : mark.stop])
+        before, offsets, times = self._slots_of(chunks), offsets_of(chunks), _times_of(chunks)
+        have_none = before == 0
+        if self._expiry is not None:
+            have_none |= self._expiry.are_over(self._slabs.times[before], times)
+            times = self._expiry.by_now(times)
+        used = np.maximum(times, self._slabs.times[before])
+        self._put(chunks, before, StateRows(arrays, offsets, used))
+        values, at = self.layout.written(offsets, used, have_none, arrays), 0
+        for chunk in chunks:
+            changes.note(self._topic, chunk, values[at : at + len(chunk)])
+            at += len(chunk)
         return len(rows)
 
-    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: StateRows) -> None:
+    def _put(self, chunks: Sequence[Chunk], before: NDArray[np.intp], rows: StateRows) -> None:
         if self._can_take_back:
-            self._undos.remember(marks, before != 0, self._slabs.rows(before))
-        self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
-        for mark in marks:
-            for key in mark.keys if mark.is_deleted else ():
-                self._slots.drop(mark.line.partition, key)
-
-    def _slots_of(self, marks: Iterable[Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Returns the slots of all keys; a key without one gets one."""
-        slots = before.tolist()
-        for mark in marks:
-            new = [at for at in range(mark.start, mark.stop) if not slots[at]]
-            given = self._slots.add(mark.line.partition, [mark.keys[at - mark.start] for at in new])
-            for at, slot in zip(new, given, strict=True):
-                slots[at] = slot
-        return np.array(slots, np.intp)
+            self._undos.remember(undos_of(chunks, rows.offsets, before != 0, self._slabs.rows(before)))
+        if not before.all():
+            given = [self._slots.give(chunk.partition, chunk.keys) for chunk in chunks]
+            before = np.array(list(chain.from_iterable(given)), np.intp)
+        self._slots.put(before, rows)
+        for chunk in chunks:
+            for key in chunk.keys if chunk.state is StateUse.DELETE else ():
+                self._slots.drop(chunk.partition, key)
 
     # Taken back
 
@@ -293,15 +272,14 @@ class KeyStates:
         for record in records if self._rewound else ():
             if record.partition in self._rewound:
                 self._rewound.remove(record.partition)
-                for key, before in self._undos.take(record.partition, record.offset):
-                    self._put_back(record.partition, key, before)
+                for undo in self._undos.take(record.partition, record.offset):
+                    self._put_back(record.partition, undo)
 
-    def _put_back(self, partition: Partition, key: bytes, before: StateRows | None) -> None:
-        if before is None:
+    def _put_back(self, partition: Partition, undo: Undo) -> None:
+        for key in compress(undo.keys, ~undo.had):
             self._slots.drop(partition, key)
-            return
-        slot = self._slots.find(partition, [key])[0] or self._slots.add(partition, [key])[0]
-        self._slots.put(np.array([slot]), before)
+        slots = self._slots.give(partition, list(compress(undo.keys, undo.had)))
+        self._slots.put(np.array(slots, np.intp), undo.rows.of(undo.had))
 
     # Partitions come and go
 
@@ -393,15 +371,12 @@ class KeyStates:
             raise BadConfiguration(_applied_words(self._applied))
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
-        slots = np.array(self._slots.find(partition, keys), np.intp)
+        """Write the states of these keys; a key may come twice, and its last row counts."""
         if not self._can_take_back:
-            order = self._not_overtaken(slots, rows["offset"])
-            slots, rows, keys = slots[order], rows[order], [keys[at] for at in order.tolist()]
-        new = np.flatnonzero(slots == 0).tolist()
-        added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
-        slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
-        slots[new] = [slot_of[keys[at]] for at in new]
-        self._slots.put(slots, StateRows.of(self.layout, rows))
+            order = self._not_overtaken(np.array(self._slots.find(partition, keys), np.intp), rows["offset"])
+            rows, keys = rows[order], [keys[at] for at in order.tolist()]
+        slots = np.array(self._slots.give(partition, keys), np.intp)
+        self._slots.put(slots, StateRows.of_values(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
         """Returns the rows that are not older than the states here, in the order of their requests.
@@ -472,9 +447,10 @@ def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
     )
 
 
-def offsets_of(records: Iterable[Record]) -> list[int]:
-    return [record[1] for record in records]
+def offsets_of(chunks: Sequence[Chunk]) -> Array:
+    return np.array([record[1] for chunk in chunks for record in chunk.records], np.int64)
 
 
-def _times_of(records: Iterable[Record]) -> list[int]:
-    return [NO_TIME if (time := record[5]) is None else time for record in records]
+def _times_of(chunks: Sequence[Chunk]) -> Array:
+    times = [NO_TIME if record[5] is None else record[5] for chunk in chunks for record in chunk.records]
+    return np.array(times, np.int64)

@@ -85,7 +85,7 @@ def _commit_all_that_was_taken(
     self: OffsetLedger, partitions: Sequence[Partition] | None = None
 ) -> dict[Partition, int]:
     lines = self._lines.values() if partitions is None else self._known(partitions)
-    offsets = {line.partition: (*line.sent, *line.held)[-1].offsets[-1] + 1 for line in lines if line.sent or line.held}
+    offsets = {line.partition: line.places[-1].offsets[-1] + 1 for line in lines if line.places}
     return {**{line.partition: line.next_offset for line in lines if line.next_offset > line.committed}, **offsets}
 
 
@@ -127,14 +127,14 @@ def _free_whoever_is_answered(_: KeyedLedger, places: Places, at: Sequence[int],
 
 
 def _forget_nothing(self: OffsetLedger, partitions: Sequence[Partition]) -> int:
-    return sum(len(line.sent) + len(line.held) for line in self._known(partitions))
+    return sum(len(line.places) for line in self._known(partitions))
 
 
 def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> int:
     """A running record still finds its line, although the partition has left."""
     unsettled = 0
     for line in self._known(partitions):
-        for places in (*line.sent, *line.held):
+        for places in line.places:
             self._release(places)
             unsettled += 0 if places.is_gap else len(places)
         del self._lines[line.partition]
@@ -152,8 +152,8 @@ def _forget_to_read_again(self: Worker, partitions: Sequence[Partition]) -> None
 def _cover_what_is_taken(self: ExactlyOnce) -> None:
     self._is_ending = True
     for partition, line in self._ledger._lines.items():
-        if partition in self._offsets and (line.held or line.sent):
-            self._offsets[partition] = (*line.sent, *line.held)[-1].offsets[-1] + 1
+        if partition in self._offsets and line.places:
+            self._offsets[partition] = line.places[-1].offsets[-1] + 1
     self._transactions.commit(self._offsets)
 
 

@@ -116,7 +116,7 @@ def facts(one: One | Rejection) -> object:
     """The comparable facts of a record's reading, with tensors as bytes or lists."""
     if isinstance(one, Rejection):
         return one
-    tensors = [t.tolist() if isinstance(t, np.ndarray) else bytes(t) for t in one.tensors]
+    tensors = [t if isinstance(t, list) else bytes(t) for t in one.tensors]
     return one._replace(tensors=tensors)  # type: ignore[arg-type]  # only to be compared
 
 
@@ -197,11 +197,8 @@ def json_of(message: Message) -> Any:
 
 def elements(tensor: Tensor, dtype: str) -> list[Any]:
     """A request's tensor as Python values."""
-    array = tensor if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, dtype)
-    if dtype != "O":
-        assert array.dtype == np.dtype(dtype)
-    values: list[Any] = array.reshape(-1).tolist()
-    return values
+    assert isinstance(tensor, list) == (dtype == "O")
+    return tensor if isinstance(tensor, list) else np.frombuffer(tensor, dtype).tolist()
 
 
 def floats(*values: float) -> bytes:

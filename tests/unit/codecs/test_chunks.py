@@ -25,6 +25,7 @@ from tests.unit.codecs.builders import (
     X,
     Y,
     codecs,
+    elements,
     facts,
     model,
     packed,
@@ -118,7 +119,7 @@ def test_a_bad_record_is_refused_alone(form: str, bad: Sequence[int]) -> None:
     )
     for chunk in chunks:
         assert list(chunk.records) == [given[at] for at in chunk.at]
-        firsts = [int(np.frombuffer(raw, "<i8" if form != "rows" else "<f4")[0]) for raw in chunk.tensors[0]]
+        firsts = [int(elements(raw, "<i8" if form != "rows" else "<f4")[0]) for raw in chunk.tensors[0]]
         assert firsts == list(chunk.at)
 
 
@@ -137,9 +138,9 @@ def numbers(at: int, length: int) -> list[int]:
 
 def in_protobuf(at: int, length: int, **more: Any) -> Record:
     message = oip_protobuf._InferRequest(**more)
-    for name, elements in (("ids", numbers(at, length)), ("mask", [1] * length)):
+    for name, held in (("ids", numbers(at, length)), ("mask", [1] * length)):
         message.inputs.add(name=name, datatype="INT64", shape=[1, length])
-        message.raw_input_contents.append(np.array(elements, "<i8").tobytes())
+        message.raw_input_contents.append(np.array(held, "<i8").tobytes())
     return at_offset(at, message.SerializeToString(), AS_PROTOBUF)
 
 

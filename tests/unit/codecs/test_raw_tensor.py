@@ -50,7 +50,8 @@ def test_rows_are_the_value_itself() -> None:
 
     decoded = request(codecs(), record(value, AS_ROWS))
 
-    assert decoded.tensors[0] is value
+    assert decoded.tensors[0] == value
+    assert isinstance(decoded.tensors[0], memoryview)
     assert (decoded.rows, decoded.shapes) == (2, ((3,),))
     assert decoded.size == len(value) + len("k") + len("content-type") + len("application/octet-stream")
 

@@ -280,9 +280,34 @@ def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, byt
                 assert said(remembers.read(headers)) == said(Envelopes(JSON, 2.0).read(headers))
             assert len(remembers._forms) <= most
             assert len(remembers._layouts) <= most
-            assert [*map(said, remembers.read_all(requests))] == [said(remembers.read(headers)) for headers in requests]
+            columns = remembers.read_all(requests)
+            alone = [said(remembers.read(headers)) for headers in requests]
+            assert [said(columns.of(at)) for at in range(len(requests))] == alone
             met("an envelope is remembered", is_so=bool(remembers._forms))
             met("more than is remembered", is_so=most == 2 and len({tuple(headers) for headers in requests}) > 4)
+
+
+OWN = st.sampled_from([b"a", b"b", b"", b"\xff", b"x" * 1100, None])
+NAMES = st.sampled_from(["request-id", "traceparent", "Traceparent", "x-other", "timeout-ms", "content-type"])
+
+
+@meeting("an id", "an echo", "a value that is too long", "a timeout")
+@given(st.lists(NAMES, max_size=4), st.lists(st.lists(OWN, min_size=4, max_size=4), min_size=1, max_size=6), OWN)
+def test_headers_with_the_same_names_are_read_together_as_each_alone(
+    names: list[str], own: list[list[bytes | None]], same: bytes | None
+) -> None:
+    """Whether they differ in ids and echoes, which are read in columns, or in more."""
+    fixed = {"timeout-ms": b"250", "content-type": JSON.encode()} if same else {}
+    requests = [[(name, fixed.get(name, value)) for name, value in zip(names, each, strict=False)] for each in own]
+
+    columns = Envelopes(JSON).read_all(requests)
+
+    alone = [Envelopes(JSON).read(headers) for headers in requests]
+    assert [said(columns.of(at)) for at in range(len(requests))] == list(map(said, alone))
+    met("an id", is_so=any(each.ids.request_id for each in alone))
+    met("an echo", is_so=any(each.ids.echo for each in alone))
+    met("a value that is too long", is_so=any(each.size > 1100 for each in alone))
+    met("a timeout", is_so=any(each.timeout for each in alone))
 
 
 def said(envelope: Envelope) -> object:

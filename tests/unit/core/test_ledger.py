@@ -285,7 +285,8 @@ def test_the_ledger_shows_itself() -> None:
     answered(ledger, first, second)
     acknowledged(ledger, first)
 
-    assert repr(ledger) == ("<OffsetLedger records=2 rows=4 bytes=18 [<Line requests/0 sent=0 held=1 next_offset=4>]>")
+    line = "<Line requests/0 places=1 left=0 next_offset=4>"
+    assert repr(ledger) == f"<OffsetLedger records=2 rows=4 bytes=18 [{line}]>"
     assert repr(first.places) == "<Places requests/0 3 to 6 010000>"
 
 

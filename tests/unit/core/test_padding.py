@@ -72,7 +72,7 @@ def text(*lengths: Sequence[int], longest: tuple[int, int] = (4, 8)) -> tuple[Si
     )
     inputs = (TensorSpec("ids", "INT64", (None,)), TensorSpec("words", "BYTES", (None,)))
     ids: list[Tensor] = [np.arange(length).tobytes() for length, _ in lengths]
-    words: list[Tensor] = [np.array([f"w{at}" for at in range(length)], object) for _, length in lengths]
+    words: list[Tensor] = [[f"w{at}" for at in range(length)] for _, length in lengths]
     shapes: list[Shapes] = [((one,), (other,)) for one, other in lengths]
     return Signature("m", "1", inputs, (spec(),), axes=axes), chunk(
         *range(len(lengths)), tensors=[ids, words], shapes=shapes

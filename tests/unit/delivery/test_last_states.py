@@ -217,7 +217,7 @@ def test_at_least_once_an_answer_is_durable_with_its_states() -> None:
     waiting.outer.push()
     assert waiting.outer.poll(0.0) == []
 
-    waiting.inner.due = [waiting.inner.sent[-1][1]]
+    waiting.inner.due = [stretch for _, stretch in waiting.inner.sent[2:]]
 
     assert waiting.outer.poll(0.0) == [first, second]
     assert waiting.outer.poll(0.0) == []

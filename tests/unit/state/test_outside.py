@@ -9,10 +9,12 @@ import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, STATE, World
 from tests.fakes import SUSPECT_FROM, FakeOutsideStore
+from tests.states import state
 from tests.unit.state.test_in_the_loop import answers, name, of, served
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
+from worker.state.layout import HEAD_BYTES
 from worker.state.outside_states import NothingToRestore
 from worker.state.outside_values import FORGOTTEN, OutsideValues, source_of
 
@@ -167,7 +169,7 @@ def test_a_state_of_another_partition_is_taken_as_it_is() -> None:
     """A topic that gets partitions moves keys, and offsets of two partitions cannot be compared."""
     w = world()
     the_store(w).values[b"k"] = stored(1000, 5, P1)
-    the_store(w).values[b"gone"] = OutsideValues(STATE).forgotten(P1, 1000)
+    the_store(w).values[b"gone"] = OutsideValues(STATE).forgotten(P1, state(1, offset=1000, time=-1)[:HEAD_BYTES])
 
     found = served(w, of(0, 1), of(1, 1, key=b"gone"))
 

@@ -79,27 +79,24 @@ def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool
     """True if there are booleans among these values, which `packed` holds."""
     if len(values) <= _FEW:
         return bool in map(type, values)
-    if (
-        datatype not in _FLOATS
-    ):  # written out, only a boolean has an e: 0.8 µs for 40 numbers; to look at types takes 1.5
+    if datatype not in _FLOATS:  # written out, only a boolean has an e: 0.8 µs for 40 numbers, 1.5 to look at types
         return b"e" in orjson.dumps(values)
     # Booleans can be among floats only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
     if len(values) > _MANY:
         found = np.frombuffer(packed, DTYPES[datatype])
         may_be = bool(((found == 0) | (found == 1)).any())
     else:
-        pack = packer(datatype, 1)
-        assert pack is not None
-        may_be = pack(1) in packed or pack(0) in packed
+        one, zero = (struct.pack(f"<{_FORMATS[datatype]}", number) for number in (1, 0))
+        may_be = one in packed or zero in packed
     return may_be and bool in set(map(type, values))
 
 
 def reader(spec: TensorSpec, elements: int) -> Callable[[Any], Tensor]:
     """Reads flat data that are right. Raises `TypeError`, `OverflowError` or `struct.error` for others."""
     pack = packer(spec.datatype, elements)
-    return (
-        partial(_texts_of if spec.is_text else _none_of, elements) if pack is None else partial(_numbers_of, pack, spec)
-    )
+    if pack is None:
+        return partial(_texts_of if spec.is_text else _booleans_of, elements)
+    return partial(_numbers_of, pack, spec)
 
 
 def _numbers_of(pack: Callable[..., bytes], spec: TensorSpec, data: Any) -> bytes:
@@ -109,16 +106,16 @@ def _numbers_of(pack: Callable[..., bytes], spec: TensorSpec, data: Any) -> byte
     return packed
 
 
-def _texts_of(elements: int, data: Any) -> Array:
+def _texts_of(elements: int, data: Any) -> list[str]:
     if type(data) is not list or len(data) != elements or countOf(map(type, data), str) != elements:
         raise TypeError
-    array = np.empty(elements, object)
-    array[:] = data
-    return array
+    return data
 
 
-def _none_of(elements: int, data: Any) -> Tensor:  # noqa: ARG001  # like the others
-    raise TypeError
+def _booleans_of(elements: int, data: Any) -> bytes:
+    if type(data) is not list or len(data) != elements or countOf(map(type, data), bool) != elements:
+        raise TypeError
+    return bytes(data)
 
 
 class Columns:
@@ -127,30 +124,28 @@ class Columns:
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         kinds = {"i": int, "u": int, "f": float, "O": str}
         self._types = [kinds.get(spec.dtype.kind) for spec in specs]
-        self._makers: Sequence[Any] = [packer(spec.datatype, 1) or _text for spec in specs]
+        packers = [packer(spec.datatype, 1) for spec in specs]
+        self._packers = [(at, pack) for at, pack in enumerate(packers) if pack is not None]
 
     def read(self, data: Sequence[Any]) -> list[Tensor] | None:
         """The tensors; None if an element is not of the usual type. Raises `ValueError` if it is not one."""
         values = [value for (value,) in data]
         if list(map(type, values)) != self._types or countOf(map(type, data), list) < len(data):
             return None
-        return [make(value) for make, value in zip(self._makers, values, strict=True)]
+        tensors = [*data]  # a text is in its list already
+        for at, pack in self._packers:
+            tensors[at] = pack(values[at])
+        return tensors
 
 
-def _text(value: str) -> Array:
-    array = np.empty(1, object)
-    array[0] = value
-    return array
-
-
-def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
-    """The array of values whose types are checked one by one. Raises `Reject`."""
+def _looked_at(spec: TensorSpec, values: Sequence[object]) -> bytes:
+    """The numbers of values whose types are checked one by one. Raises `Reject`."""
     if odd := set(map(type, values)) - _KINDS[spec.dtype.kind]:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
     try:
         with np.errstate(over="raise"):
-            return np.array(values, spec.dtype)
+            return np.array(values, spec.dtype).tobytes()
     except (OverflowError, FloatingPointError):
         raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
 
@@ -179,9 +174,9 @@ def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[
 
 
 def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tensor:
-    """The tensor of these bytes: the bytes themselves for numbers, a flat array of str for strings."""
+    """The tensor of these bytes: the bytes themselves for numbers, a flat list for strings."""
     if spec.is_text:
-        return np.array(_unpack(spec, elements, bytes(raw)), object)
+        return _unpack(spec, elements, bytes(raw))
     spec.check_length(elements, len(raw))
     check_booleans(spec, raw)
     return raw

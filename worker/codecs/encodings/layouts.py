@@ -23,7 +23,7 @@ from worker.core.records import Tensor
 # The numbers of fields: of a request, of an input, and of its contents.
 _ID_FIELD, _INPUT_FIELD, RAW_FIELD = 3, 5, 7
 _CONTENTS_FIELD, _FLOAT_FIELDS = 5, (6, 7)
-_BYTES, _LONGEST = 2, 4  # the type of a field of bytes, and the most bytes of its length
+_BYTES = 2  # the type of a field of bytes
 
 # How many layouts of one length are compared with a value; one more, and all of that length are forgotten.
 _MOST_ALIKE = 4
@@ -60,23 +60,22 @@ class Layouts:
 
     def learn(self, value: bytes, statement: Statement, tensors: Sequence[Tensor], raw: Sequence[bytes]) -> None:
         """Learn the layout of a value with these tensors, if they are where we find them: `raw`, or as contents."""
-        fields = list(_fields(value, slice(0, len(value))))
-        claims, order = statement.claims, statement.order
-        is_plain = all(isinstance(at, int) for at in order) and not any(spec.needs_a_look for spec, _ in claims)
+        met = fields(value, slice(0, len(value)), _MOST_FIELDS)
+        claims, places = statement.claims, statement.places()
         if raw:
-            found = [at for number, at in fields if number == RAW_FIELD]
+            found = [at for number, at in met if number == RAW_FIELD]
             is_so = [value[at] for at in found] == list(raw)
         else:
-            found = [numbers for number, at in fields if number == _INPUT_FIELD for numbers in _floats(value, at)]
-            is_so = is_plain and all(spec.is_float for spec, _ in claims) and len(found) == len(claims)
-        in_order = [found[at] for at in order if isinstance(at, int)] if is_so and is_plain else found
-        ids = [at for number, at in fields if number == _ID_FIELD]
-        if not is_so or len(ids) > 1 or (is_plain and [value[at] for at in in_order] != list(tensors)):
+            found = [numbers for number, at in met if number == _INPUT_FIELD for numbers in _floats(value, at)]
+            is_so = places is not None and all(spec.is_float for spec, _ in claims) and len(found) == len(claims)
+        in_order = [found[at] for at in places] if is_so and places is not None else found
+        ids = [at for number, at in met if number == _ID_FIELD]
+        if not is_so or len(ids) > 1 or (places is not None and [value[at] for at in in_order] != list(tensors)):
             return
         slices = sorted([*found, *ids], key=lambda at: at.start)
         edges = [slice(0, 0), *slices, slice(len(value), len(value))]
         parts = _parts([slice(before.stop, after.start) for before, after in pairwise(edges)])
-        layout = Layout(parts, parts(value), _parts(in_order), ids[0] if ids else None, statement, is_plain)
+        layout = Layout(parts, parts(value), _parts(in_order), ids[0] if ids else None, statement, places is not None)
         alike = self._known.get(len(value), [])
         size = len(value) - sum([at.stop - at.start for at in slices])
         self._known.learn(len(value), [layout, *alike] if len(alike) < _MOST_ALIKE else [layout], size)
@@ -92,27 +91,32 @@ def _parts(slices: Sequence[slice]) -> Callable[[bytes], tuple[bytes, ...]]:
 
 def _floats(value: bytes, of: slice) -> Iterator[slice]:
     """Where the numbers in an input's contents are, if these are one packed field of floats, as they are in memory."""
-    contents = [at for number, at in _fields(value, of) if number == _CONTENTS_FIELD]
-    packed = list(_fields(value, contents[0])) if len(contents) == 1 else []
+    contents = [at for number, at in fields(value, of, _MOST_FIELDS) if number == _CONTENTS_FIELD]
+    packed = fields(value, contents[0], _MOST_FIELDS) if len(contents) == 1 else ()
     if len(packed) == 1 and packed[0][0] in _FLOAT_FIELDS:
         yield packed[0][1]
 
 
-def _fields(value: bytes, of: slice) -> Sequence[tuple[int, slice]]:
-    """The number of each field of a message, and where its contents are; none if it is unusual, or has many."""
+def fields(value: bytes, of: slice, most: int) -> Sequence[tuple[int, slice]]:
+    """The number of each field of a message, and where its contents are; none if some are no bytes, or there are more.
+
+    Where a message breaks off, the last field goes beyond its end.
+    """
     at, found = of.start, list[tuple[int, slice]]()
     while at < of.stop:
-        if len(found) == _MOST_FIELDS:
+        tag, at = _varint(value, at)
+        length, at = _varint(value, at)
+        if tag & 7 != _BYTES or len(found) == most:
             return ()
-        tag, start, length = value[at], at + 1, 0
-        for shift in range(_LONGEST):
-            byte = value[start] if start < of.stop else 0x80
-            start += 1
-            length |= (byte & 0x7F) << 7 * shift
-            if byte < 0x80:
-                break
-        at = start + length
-        if tag & 7 != _BYTES or tag >= 0x80 or byte >= 0x80 or at > of.stop:
-            return ()
-        found.append((tag >> 3, slice(start, at)))
+        found.append((tag >> 3, slice(at, at := at + length)))
     return found
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at `at`, and where it ends; 0 and the end of the value if no number begins there."""
+    number = 0
+    for shift, byte in enumerate(value[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, at + shift + 1
+    return 0, len(value)

@@ -1,91 +1,68 @@
-"""The rules that Open Inference Protocol requests share in every encoding.
+"""The rules that Open Inference Protocol requests share in every encoding, and the way all encodings go.
 
-The encodings take a value apart into a `Question`. The `Judge` compares it with the model's signature: first the
-claims, then the elements, then the wanted outputs and their form. The result is a `Statement`: all that a request says
-except its elements and its id. Few requests say something new. So an encoding keeps statements, and recognises a value
-that says one of them by its bytes, or by its names and shapes. Only a new statement is judged.
+An encoding takes a value apart into a `Question`. The `Judge` compares it with the model's signature: first the claims,
+then the elements, then the wanted outputs and their form. The result is a `Statement`: all that a request says except
+its elements and its id. Few requests say something new. So an encoding keeps statements, and recognises a value that
+says one of them by its bytes, or by its names and shapes. Only a new statement is judged.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import groupby, islice
 from math import prod
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
-
-from worker.codecs.encodings.elements import NAMES
+from worker.codecs.answer_forms import Asked, reply_form
+from worker.codecs.encodings.elements import NAMES, from_bytes
 from worker.codecs.request_headers import HeaderForm
-from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import MAX_TEXT
 from worker.core.chunk import Shapes
-from worker.core.failures import Code, Reject, listed
-from worker.core.records import ModelKey, ReplyForm, RequestedOutput, StateUse, Tensor
+from worker.core.failures import Code, Reject
+from worker.core.records import ModelKey, ReplyForm, StateUse, Tensor
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
-# Reads the elements of a claim that was found true. Takes the input's spec and the number of elements.
-Elements = Callable[[TensorSpec, int], Tensor]
 Named = TypeVar("Named")
 Key = TypeVar("Key")
+Held = TypeVar("Held")
 
 
 class Claim(NamedTuple):
-    """One input as a request claims it. `shape` may hold anything until the signature has judged it."""
+    """One input as a request claims it. `shape` may hold anything until the signature has judged it.
+
+    `elements` reads the elements of a claim that was found true. It takes the input's spec and their number.
+    """
 
     name: str
     datatype: str
     shape: Sequence[int]
-    elements: Elements
-
-
-class WantedOutput(NamedTuple):
-    """One entry of a request's `outputs`; `binary` None: the request as a whole decides its form."""
-
-    name: str
-    binary: bool | None
+    elements: Callable[[TensorSpec, int], Tensor]
 
 
 class Question(NamedTuple):
-    """A request taken apart, but not judged. `binary` is the form of outputs that do not say theirs.
+    """A request taken apart, but not judged. `sequence` is the parameter that makes it a step of a sequence.
 
     Inputs and outputs are read only when asked for, because a value may name any number of them, and raise `Reject`
-    then. `sequence` is the parameter that makes it a step of a sequence.
+    then.
     """
 
     model_name: str | None
     model_version: str | None
     claims: Iterable[Claim]
-    outputs: Iterable[WantedOutput]
-    binary: bool | None
+    asked: Asked
     sequence: str | None = None
 
 
-def check_size(what: str, size: int, most: int) -> None:
-    """Raises `Reject` for more bytes than may be parsed at once: for one byte a parser makes up to 80, in 0.1 µs."""
-    if size > most:
-        raise Reject(
-            f"{what} has {size} bytes, at most {most} are taken (WORKER_KAFKA__MAX_JSON_BYTES): send large tensors as "
-            "bytes, in plain rows, the binary-data form or raw_input_contents",
-            Code.RESOURCE_EXHAUSTED,
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class Kind(NamedTuple):
     """What all records of a chunk have in common. Equal kinds are one object, while remembered."""
 
     model: ModelKey
     form: ReplyForm
     state: StateUse | None
-
-
-class Fill(NamedTuple):
-    """An input that was left out: the number of its elements."""
-
-    input: str
-    elements: int
 
 
 @dataclass(slots=True, eq=False)
@@ -101,32 +78,30 @@ class Statement:
     rows: int
     shapes: Shapes
     claims: Sequence[tuple[TensorSpec, int]]
-    order: Sequence[int | Fill]
+    order: Sequence[int | Callable[[], Tensor]]
     memory: int
-    outputs: Sequence[WantedOutput]
-    binary: bool | None
+    asked: Asked
     kinds: dict[HeaderForm, Kind] = field(default_factory=dict)
 
-    @property
-    def is_in_order(self) -> bool:
-        """True if the claims are the model's inputs in its order."""
-        return list(self.order) == list(range(len(self.claims)))
+    def places(self) -> Sequence[int] | None:
+        """The claim of each input, if all are given and any bytes of their length are elements; else None."""
+        if any(spec.needs_a_look for spec, _ in self.claims):
+            return None
+        places = [at for at in self.order if isinstance(at, int)]
+        return places if len(places) == len(self.order) else None
 
     def arranged(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The tensors of the claims, in the order of the model's inputs. Inputs left out are filled in."""
-        fillings = self.signature.fillings
-        return tuple(
-            [tensors[at] if isinstance(at, int) else fillings[at.input].tensor(at.elements) for at in self.order]
-        )
+        return tuple([tensors[at] if isinstance(at, int) else at() for at in self.order])
+
+    def of_bytes(self, raws: Sequence[bytes | memoryview]) -> tuple[Tensor, ...]:
+        """The tensors whose bytes, of the right number, are these. Raises `Reject`."""
+        claims = zip(raws, self.claims, strict=True)
+        return self.arranged([from_bytes(raw, *claim) for raw, claim in claims])
 
 
-class Good(NamedTuple):
-    """One value, read. `tensors` are in the order of the model's inputs."""
-
-    statement: Statement
-    kind: Kind
-    tensors: tuple[Tensor, ...]
-    body_id: str | None
+# One value, read: what it says, its tensors in the order of the model's inputs, and its id.
+Good = tuple[Statement, tuple[Tensor, ...], str | None]
 
 
 class Fault(NamedTuple):
@@ -137,14 +112,119 @@ class Fault(NamedTuple):
     body_id: str | None
 
 
-class Encoding(Protocol):
-    """One way to write a request."""
+class Part(NamedTuple):
+    """Values of one kind that were read, in columns; `at` has the index of each among all. No `body_ids`: no ids."""
 
-    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Sequence[Good | Fault]:
-        """Read values whose headers have this form. None of them is empty."""
+    kind: Kind
+    at: Sequence[int]
+    statements: Sequence[Statement]
+    tensors: Sequence[Sequence[Tensor]]
+    body_ids: Sequence[str | None]
+
+
+Reads = tuple[Sequence[Part], Sequence[tuple[int, Fault]]]
+
+
+class Encoding(ABC, Generic[Held]):
+    """One way to write a request. It knows how to parse a value, and how to recognise one that says nothing new."""
+
+    def __init__(self, judge: Judge, most_bytes: int) -> None:
+        """`most_bytes`: the most that a parser takes apart."""
+        self._judge = judge
+        self._most_bytes = most_bytes
+
+    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Reads:
+        """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
+        read = self._read
+        found = [read(form, value) for value in values]
+        good: Sequence[Good] = found  # type: ignore[assignment]  # unless there are faults
+        at: Sequence[int] = range(len(found))
+        faults: Sequence[tuple[int, Fault]] = []
+        if Fault in map(type, found) or not all(form in statement.kinds for statement in {one[0] for one in good}):
+            found = [one if isinstance(one, Fault) else self._admitted(form, one) for one in found]
+            faults = [(index, one) for index, one in enumerate(found) if isinstance(one, Fault)]
+            at = [index for index, one in enumerate(found) if not isinstance(one, Fault)]
+            good = [one for one in found if not isinstance(one, Fault)]
+        return self._parts(form, at, good) if good else [], faults
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
         """The body's id. Raises `Reject` if it cannot be read."""
+        return checked_id(self._id_of(self._parsed(form, value)))
+
+    @abstractmethod
+    def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
+        """Recognise the value, or have it `_judged`."""
+
+    @abstractmethod
+    def _parsed(self, form: HeaderForm, value: bytes) -> Held:
+        """The value, parsed. Raises `Reject`."""
+
+    @abstractmethod
+    def _id_of(self, held: Held) -> object: ...
+
+    @abstractmethod
+    def _question(self, held: Held) -> Question:
+        """What it asks. Raises `Reject` if it is no request."""
+
+    @abstractmethod
+    def _learn(self, value: bytes, held: Held, good: Good) -> None:
+        """Learn to recognise values that say this."""
+
+    def _judged(self, form: HeaderForm, value: bytes, held: Held | None = None) -> Good | Fault:
+        """Judge a value, which may have been parsed already, and learn what it says."""
+        body_id = None
+        try:
+            held = self._parsed(form, value) if held is None else held
+            body_id = checked_id(self._id_of(held))
+            statement, tensors = self._judge.judge(self._question(held))
+        except Reject as no:
+            return Fault(no.code, no.message, body_id)
+        good = self._admitted(form, (statement, tensors, body_id))
+        if not isinstance(good, Fault):
+            self._learn(value, held, good)
+        return good
+
+    def _admitted(self, form: HeaderForm, good: Good) -> Good | Fault:
+        """The value under headers of this form, or the fault if no admitted encoding can carry its answer."""
+        statement, _, body_id = good
+        if form in statement.kinds:
+            return good
+        try:
+            reply = reply_form(statement.signature, form, statement.asked)
+        except Reject as no:
+            return Fault(no.code, no.message, body_id)
+        if len(statement.kinds) >= _MOST_FORMS:
+            statement.kinds.clear()
+        statement.kinds[form] = _kind(statement.signature.key, reply, form.state)
+        return good
+
+    def _parts(self, form: HeaderForm, at: Sequence[int], good: Sequence[Good]) -> Sequence[Part]:
+        """These values in columns, for each kind."""
+        statements = [one[0] for one in good]
+        first = statements[0]
+        if statements.count(first) == len(statements):
+            return [_part(first.kinds[form], at, good)]
+        kinds = [statement.kinds[form] for statement in statements]
+        groups = grouped(kinds, keeps_order=self._judge.has_state)
+        return [_part(kinds[some[0]], [at[one] for one in some], [good[one] for one in some]) for some in groups]
+
+
+def _part(kind: Kind, at: Sequence[int], good: Sequence[Good]) -> Part:
+    statements, tensors, body_ids = zip(*good, strict=True)
+    ids = () if body_ids.count(None) == len(body_ids) else body_ids
+    return Part(kind, at, statements, list(zip(*tensors, strict=True)), ids)
+
+
+def grouped(keys: Sequence[object], *, keeps_order: bool) -> Iterable[Sequence[int]]:
+    """The indexes of equal keys; with `keeps_order` of neighbours only."""
+    if keys.count(keys[0]) == len(keys):
+        return [range(len(keys))]
+    if keeps_order:
+        return [list(group) for _, group in groupby(range(len(keys)), keys.__getitem__)]
+    groups: dict[object, list[int]] = {}
+    for at, key in enumerate(keys):
+        groups.setdefault(key, []).append(at)
+    return groups.values()
 
 
 def checked_id(body_id: object) -> str | None:
@@ -156,6 +236,16 @@ def checked_id(body_id: object) -> str | None:
     if len(body_id.encode()) > MAX_TEXT:
         raise Reject(f"id: at most {MAX_TEXT} bytes, got {len(body_id.encode())}")
     return body_id
+
+
+def check_size(what: str, size: int, most: int) -> None:
+    """Raises `Reject` for more bytes than may be parsed at once: for one byte a parser makes up to 80, in 0.1 µs."""
+    if size > most:
+        raise Reject(
+            f"{what} has {size} bytes, at most {most} are taken (WORKER_KAFKA__MAX_JSON_BYTES): send large tensors as "
+            "bytes, in plain rows, the binary-data form or raw_input_contents",
+            Code.RESOURCE_EXHAUSTED,
+        )
 
 
 # Parameters of other servers. One that would change the answer is refused: if it were ignored, the requester would get
@@ -197,17 +287,10 @@ def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) 
             raise Reject(f"{where}: parameter {name}: {why}")
 
 
-def sequence_refused(name: str) -> Reject:
-    """The refusal of a step of a sequence by a model with state, whose states belong to keys."""
-    return Reject(
-        f"parameter {name}: the model remembers something of each key, not of a sequence_id: publish the steps of a "
-        "sequence under one key, and send the header state: reset with its first step, delete with its last"
-    )
-
-
-# The most statements, layouts and kinds that are remembered each, and the most claims or bytes of all of one sort. With
-# one more all are forgotten: common ones are soon learned again.
+# The most statements and layouts that are remembered each, and the most bytes of all of one sort. With one more all are
+# forgotten: common ones are soon learned again.
 _MAX_KNOWN, _MAX_HELD = 4096, 4 * 1024 * 1024
+_MOST_FORMS = 16  # of headers, for one statement
 
 
 class Known(dict[Key, Named]):
@@ -227,121 +310,55 @@ class Known(dict[Key, Named]):
 
 
 class Judge:
-    """Judges questions about some models. A question that names no model means the first. Owns the kinds."""
+    """Judges questions about some models. A question that names no model means the first."""
 
     def __init__(self, signatures: Sequence[Signature], *, has_state: bool = False) -> None:
         self.first = signatures[0]
+        self.has_state = has_state
         self._by_name = {signature.name: signature for signature in reversed(signatures)}
-        self._has_state = has_state
-        self._shapes: Known[Shapes, Shapes] = Known()
-        self._kinds: Known[tuple[ModelKey, ReplyForm, StateUse | None], Kind] = Known()
 
     def judge(self, question: Question) -> tuple[Statement, tuple[Tensor, ...]]:
         """The statement and the tensors, in the model's order. Raises `Reject` if the model does not take them."""
-        if question.sequence is not None and self._has_state:
-            raise sequence_refused(question.sequence)
+        if question.sequence is not None and self.has_state:
+            raise Reject(
+                f"parameter {question.sequence}: the model remembers something of each key, not of a sequence_id: "
+                "publish the steps of a sequence under one key, and send the header state: reset with its first step, "
+                "delete with its last"
+            )
         # The first refuses names that are not its own.
         signature = self._by_name.get(question.model_name or "", self.first)
         signature.check_model(question.model_name, question.model_version)
-        given = [_tensor(signature, claim) for claim in _few(question.claims, signature.inputs)]
-        statement, tensors = self.stated(signature, given)
-        statement.outputs, statement.binary = list(_few(question.outputs, signature.outputs)), question.binary
-        return statement, tensors
-
-    def stated(self, signature: Signature, given: Sequence[NamedTensor]) -> tuple[Statement, tuple[Tensor, ...]]:
-        """The statement of tensors that have passed `check_claim`, and all inputs. Raises `Reject`."""
+        given = []
+        # At most one more is read than the model has: if there are more, one is unknown or comes twice.
+        for name, datatype, shape, read in islice(question.claims, len(signature.inputs) + 1):
+            elements = signature.check_claim(name, datatype, shape)
+            given.append(NamedTensor(name, datatype, shape, read(signature.input(name), elements)))
         rows, shapes, tensors = signature.judge(given)
-        if shapes not in self._shapes:
-            self._shapes.learn(shapes, shapes)
-        shapes = self._shapes[shapes]
+        shapes = _one_object(shapes)
         places = {tensor.name: at for at, tensor in enumerate(given)}
         order = [
-            places[spec.name] if spec.name in places else Fill(spec.name, rows * prod(dims))
+            places[spec.name]
+            if spec.name in places
+            else partial(signature.fillings[spec.name].tensor, rows * prod(dims))
             for spec, dims in zip(signature.inputs, shapes, strict=True)
         ]
         claims = [(signature.input(tensor.name), prod(tensor.shape)) for tensor in given]
-        memory = sum(map(_memory, tensors))
-        return Statement(signature, rows, shapes, claims, order, memory, (), None), tensors
-
-    def good(
-        self, form: HeaderForm, statement: Statement, tensors: tuple[Tensor, ...], body_id: str | None
-    ) -> Good | Fault:
-        """The value that says this under headers of this form, or the fault if no admitted encoding can carry it."""
-        kind = statement.kinds.get(form)
-        if kind is None:
-            try:
-                kind = self.kind(statement.signature, _reply_to(statement, form), form)
-            except Reject as no:
-                return Fault(no.code, no.message, body_id)
-            if len(statement.kinds) >= _MOST_FORMS:
-                statement.kinds.clear()
-            statement.kinds[form] = kind
-        return tuple.__new__(Good, (statement, kind, tensors, body_id))  # 0.2 µs faster than the class's constructor
-
-    def kind(self, signature: Signature, reply: ReplyForm, form: HeaderForm) -> Kind:
-        key = signature.key, reply, form.state
-        if key not in self._kinds:
-            self._kinds.learn(key, Kind(*key))
-        return self._kinds[key]
+        outputs = list(islice(question.asked.outputs, len(signature.outputs) + 1))
+        asked = question.asked._replace(outputs=outputs)
+        return Statement(signature, rows, shapes, claims, order, sum(map(_memory, tensors)), asked), tensors
 
 
-_MOST_FORMS = 16  # of headers, for one statement
+_kind = lru_cache(maxsize=_MAX_KNOWN)(Kind)
 
 
-def _few(named: Iterable[Named], specs: Sequence[TensorSpec]) -> Iterable[Named]:
-    """At most one more than the model has: if there are more, one is unknown or comes twice."""
-    return islice(named, len(specs) + 1)
-
-
-def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
-    elements = signature.check_claim(claim.name, claim.datatype, claim.shape)
-    tensor = claim.elements(signature.input(claim.name), elements)
-    return NamedTensor(claim.name, claim.datatype, claim.shape, tensor)
+@lru_cache(maxsize=_MAX_KNOWN)
+def _one_object(shapes: Shapes) -> Shapes:
+    """These shapes, as the same object each time: the batcher compares them."""
+    return shapes
 
 
 def _memory(tensor: Tensor) -> int:
     """The bytes that a tensor holds in addition to the record's own; a view of the value holds none."""
-    if isinstance(tensor, np.ndarray):
-        return tensor.size * TEXT_BYTES if tensor.dtype == object else tensor.nbytes
+    if isinstance(tensor, list):
+        return len(tensor) * TEXT_BYTES
     return len(tensor) if isinstance(tensor, bytes) else 0
-
-
-def _reply_to(statement: Statement, form: HeaderForm) -> ReplyForm:
-    """The answer's form that is wanted. Raises `Reject` if no admitted encoding can carry it."""
-    signature, asked, reply = statement.signature, statement.outputs, form.reply
-    outputs = _wanted(signature, asked)
-    if reply.content_type == PROTOBUF:
-        return reply._replace(outputs=tuple(RequestedOutput(output.name, binary=True) for output in outputs))
-    by_default = reply.content_type == OCTETS if statement.binary is None else statement.binary
-    if asked or by_default:
-        requested = tuple(RequestedOutput(name, by_default if binary is None else binary) for name, binary in outputs)
-    else:
-        requested = signature.all_inline
-    check_inline(signature, requested)
-    if reply.content_type == JSON and any(output.binary for output in requested):
-        if OCTETS not in form.admitted:
-            raise Reject(f"binary outputs are asked for, but `accept` admits only {', '.join(form.admitted)}")
-        return reply._replace(content_type=OCTETS, outputs=requested)
-    return reply._replace(outputs=requested)
-
-
-def _wanted(signature: Signature, outputs: Sequence[WantedOutput]) -> Sequence[WantedOutput]:
-    """The outputs asked for, or all if none is named. Raises `Reject` for an unknown one, and for one named twice."""
-    if not outputs:
-        return [WantedOutput(spec.name, None) for spec in signature.outputs]
-    unknown = [output.name for output in outputs if output.name not in signature.output_index]
-    if unknown:
-        raise Reject(f"the model has no output {unknown[0][:80]!r}; it gives {listed(signature.outputs)}")
-    if len({output.name for output in outputs}) < len(outputs):
-        raise Reject("an output is asked for twice")
-    return outputs
-
-
-def check_inline(signature: Signature, requested: Sequence[RequestedOutput]) -> None:
-    """Raises `Reject` if an output that is wanted in JSON has no form there."""
-    for name, binary in requested:
-        if not binary and signature.outputs[signature.output_index[name]].datatype == "FP16":
-            raise Reject(
-                f"output {name}: FP16 has no form in JSON; ask for it with the parameter "
-                "binary_data, or accept application/octet-stream or application/x-protobuf"
-            )

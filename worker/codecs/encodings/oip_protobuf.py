@@ -8,29 +8,20 @@ The first message imports this module, not the start of a worker, which would ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from worker.codecs.encodings import oip
+from worker.codecs.answer_forms import Asked, WantedOutput
+from worker.codecs.encodings import oip, protobuf_writer
 from worker.codecs.encodings.elements import from_bytes, from_values, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
-from worker.codecs.encodings.layouts import RAW_FIELD, Layouts
-from worker.codecs.encodings.oip import (
-    Claim,
-    Elements,
-    Fault,
-    Good,
-    Judge,
-    Question,
-    WantedOutput,
-    check_size,
-    checked_id,
-)
+from worker.codecs.encodings.layouts import RAW_FIELD, Layouts, fields
+from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Question, check_size
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Code, Reject
 from worker.core.records import Tensor
@@ -74,78 +65,44 @@ _FIELDS = {
 _NUMBERS = {field.name: field.number for field in _Contents.DESCRIPTOR.fields}
 
 
-class Protobuf:
-    """Reads protobuf requests. Owns the layouts that it has met."""
+class Protobuf(Encoding[Any]):
+    """Reads protobuf requests, of at most `most_bytes` outside `raw_input_contents`. Owns the layouts it has met."""
 
     def __init__(self, judge: Judge, most_bytes: int) -> None:
-        """`most_bytes`: of a message outside `raw_input_contents`."""
-        self._judge = judge
-        self._most_bytes = most_bytes
+        super().__init__(judge, most_bytes)
         self._layouts = Layouts()
-
-    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Sequence[Good | Fault]:
-        return [self._read(form, value) for value in values]
-
-    def body_id(self, form: HeaderForm, value: bytes) -> str | None:  # noqa: ARG002  # one for all encodings
-        return _body_id(_parsed_request(value, self._most_bytes))
 
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         layout = self._layouts.find(value)
-        if layout is None:
-            return self._parsed(form, value)
-        _, _, tensors_of, id_at, statement, is_plain = layout
-        body_id = None
-        if id_at is not None:
+        if layout is not None:
+            _, _, tensors_of, id_at, statement, is_plain = layout
+            tensors: tuple[Any, ...] = tensors_of(value)
             try:
-                body_id = value[id_at].decode() or None
-            except UnicodeDecodeError:
-                return self._parsed(form, value)
-        tensors: tuple[Tensor, ...] = tensors_of(value)
-        if not is_plain:
-            try:
-                claims = zip(tensors, statement.claims, strict=True)
-                tensors = statement.arranged([from_bytes(tensor, *claim) for tensor, claim in claims])  # type: ignore[arg-type]  # bytes
-            except Reject as no:
-                return Fault(no.code, no.message, body_id)
-        kind = statement.kinds.get(form)
-        if kind is None:
-            return self._judge.good(form, statement, tensors, body_id)
-        return tuple.__new__(Good, (statement, kind, tensors, body_id))
+                body_id = None if id_at is None else value[id_at].decode() or None
+                return statement, tensors if is_plain else statement.of_bytes(tensors), body_id
+            except (UnicodeDecodeError, Reject):
+                pass
+        return self._judged(form, value)
 
-    def _parsed(self, form: HeaderForm, value: bytes) -> Good | Fault:
-        body_id = None
+    def _parsed(self, form: HeaderForm, value: bytes) -> Any:  # noqa: ARG002  # one for all encodings
+        if len(value) > _SMALL:
+            check_size("the message, without its raw_input_contents,", _size_beside_raw(value), self._most_bytes)
         try:
-            message = _parsed_request(value, self._most_bytes)
-            body_id = _body_id(message)
-            statement, tensors = self._judge.judge(_question(message))
-        except Reject as no:
-            return Fault(no.code, no.message, body_id)
-        good = self._judge.good(form, statement, tensors, body_id)
-        if isinstance(good, Good):
-            self._layouts.learn(value, statement, tensors, message.raw_input_contents)
-        return good
+            return _InferRequest.FromString(value)
+        except DecodeError as error:
+            raise Reject(f"the value is no inference.ModelInferRequest: {error}") from None
 
+    def _id_of(self, held: Any) -> object:
+        return held.id or None  # protobuf does not tell an empty id from none
 
-def _parsed_request(value: bytes, most_bytes: int) -> Any:
-    """A request with at most `most_bytes` outside `raw_input_contents`. Raises `Reject` for another value."""
-    if len(value) > _SMALL:
-        check_size("the message, without its raw_input_contents,", _size_beside_raw(value), most_bytes)
-    try:
-        return _InferRequest.FromString(value)
-    except DecodeError as error:
-        raise Reject(f"the value is no inference.ModelInferRequest: {error}") from None
+    def _question(self, held: Any) -> Question:
+        said = held.parameters
+        sequence = oip.sequence_of(_parameters(said)) if said else None
+        asked = Asked(map(_output, held.outputs))
+        return Question(held.model_name, held.model_version, _claims(held), asked, sequence)
 
-
-def _body_id(message: Any) -> str | None:
-    """The request's id; None for an empty one, because protobuf does not tell it from none."""
-    return checked_id(message.id or None)
-
-
-def _question(message: Any) -> Question:
-    said = message.parameters
-    sequence = oip.sequence_of(_parameters(said)) if said else None
-    outputs = map(_output, message.outputs)
-    return Question(message.model_name, message.model_version, _claims(message), outputs, None, sequence)
+    def _learn(self, value: bytes, held: Any, good: Good) -> None:
+        self._layouts.learn(value, good[0], good[1], held.raw_input_contents)
 
 
 def _claims(message: Any) -> Iterator[Claim]:
@@ -164,7 +121,6 @@ def _claims(message: Any) -> Iterator[Claim]:
 _SMALL = 256 * 1024
 # The worst message of this many fields, with 1 MiB in other fields than raw_input_contents, takes as much memory.
 _MOST_FIELDS = 10_000
-_BYTES_FIELD, _RAW_TAG = 2, RAW_FIELD << 3 | 2
 
 
 def _size_beside_raw(value: bytes) -> int:
@@ -172,30 +128,14 @@ def _size_beside_raw(value: bytes) -> int:
 
     The parser makes an object of 64 to 300 bytes for each input, which may have two bytes in the message.
     """
-    at = raw = 0
-    for _ in range(_MOST_FIELDS):
-        if at >= len(value):
-            return len(value) - raw
-        tag, at = _varint(value, at)
-        length, at = _varint(value, at)
-        if tag & 7 != _BYTES_FIELD:
-            break
-        at += length
-        raw += length if tag == _RAW_TAG else 0
-    raise Reject(
-        f"a message of over {_SMALL} bytes may have {_MOST_FIELDS} fields, all of them bytes, texts or messages",
-        Code.RESOURCE_EXHAUSTED,
-    )
-
-
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends; 0 and the end of the value if no number begins there."""
-    number = 0
-    for shift, byte in enumerate(value[at : at + 10]):
-        number |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return number, at + shift + 1
-    return 0, len(value)
+    found = fields(value, slice(0, len(value)), _MOST_FIELDS)
+    if not found:
+        raise Reject(
+            f"a message of over {_SMALL} bytes may have {_MOST_FIELDS} fields, all of them bytes, texts or messages",
+            Code.RESOURCE_EXHAUSTED,
+        )
+    raw: int = sum([at.stop - at.start for number, at in found if number == RAW_FIELD])
+    return len(value) - raw
 
 
 def _shape(shape: Sequence[int]) -> Sequence[int]:
@@ -203,7 +143,7 @@ def _shape(shape: Sequence[int]) -> Sequence[int]:
     return list(shape) if len(shape) <= MAX_DIMENSIONS else shape
 
 
-def _elements(tensor: Any, raw: bytes | None) -> Elements:
+def _elements(tensor: Any, raw: bytes | None) -> Callable[[TensorSpec, int], Tensor]:
     if said := tensor.parameters:
         oip.check_input(_parameters(said), tensor.datatype, f"input {tensor.name[:80]!r}")
     if raw is None:
@@ -216,7 +156,7 @@ def _elements(tensor: Any, raw: bytes | None) -> Elements:
 def _output(output: Any) -> WantedOutput:
     if said := output.parameters:
         oip.check_parameters(_parameters(said), f"output {output.name[:80]!r}", "np", "str")
-    return WantedOutput(output.name, None)
+    return output.name, None
 
 
 def _parameters(said: Any) -> Mapping[str, object]:
@@ -231,9 +171,10 @@ def _value(parameter: Any) -> object:
 
 def _contents(contents: Any, spec: TensorSpec, elements: int) -> Tensor:
     field = _FIELDS.get(spec.datatype, "raw_input_contents")
-    if spec.is_float or spec.datatype == "BOOL":
+    if field in _NUMBERS and (spec.is_float or spec.datatype == "BOOL"):
         size = elements * spec.element_bytes
-        head, written = _head(field, size), contents.SerializeToString()
+        # Floats and booleans are written as they are in memory.
+        head, written = protobuf_writer.head(_NUMBERS[field], size), contents.SerializeToString()
         if len(written) == len(head) + size and written.startswith(head):
             return written[-size:]  # type: ignore[no-any-return]  # protobuf has no types
     given = [descriptor.name for descriptor, _ in contents.ListFields()]
@@ -243,18 +184,6 @@ def _contents(contents: Any, spec: TensorSpec, elements: int) -> Tensor:
     if len(values) != elements:
         raise Reject(f"input {spec.name}: the shape holds {elements} elements, {field} has {len(values)}")
     return from_values(spec, texts(spec, values) if spec.is_text else values[:])
-
-
-@lru_cache(maxsize=256)
-def _head(field: str, size: int) -> bytes:
-    """The bytes that protobuf writes before `size` bytes of a packed field, whose floats and BOOLs are as in memory."""
-    if field not in _NUMBERS:
-        return b""
-    length = bytearray([_NUMBERS[field] << 3 | _BYTES_FIELD])
-    while size >= 0x80:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([*length, size])
 
 
 # For tools that show messages to people; the worker does not use them

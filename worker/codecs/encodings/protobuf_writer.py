@@ -38,24 +38,24 @@ def _frame(model: ModelKey | None, headings: Headings) -> Frame:
     opening = b"" if model is None else _text(_MODEL_NAME, model.name) + _text(_MODEL_VERSION, model.version)
     tensors = b"".join([_tensor(name, datatype, shape) for name, datatype, shape, _ in headings])
     raw = _RAW_INPUT if model is None else _RAW_OUTPUT
-    first, *others = [_head(raw, size or 0) for *_, size in headings]
+    first, *others = [head(raw, size or 0) for *_, size in headings]
     return (opening, tensors + first, *others, b"")
 
 
 def _tensor(name: str, datatype: str, shape: Sequence[int]) -> bytes:
     """A tensor's field, without elements."""
     dimensions = b"".join(map(_varint, shape))
-    content = _text(_NAME, name) + _text(_DATATYPE, datatype) + _head(_SHAPE, len(dimensions)) + dimensions
-    return _head(_TENSORS, len(content)) + content
+    content = _text(_NAME, name) + _text(_DATATYPE, datatype) + head(_SHAPE, len(dimensions)) + dimensions
+    return head(_TENSORS, len(content)) + content
 
 
 def _text(number: int, text: str) -> bytes:
     """The field, which is left out if the text is empty."""
     raw = text.encode()
-    return _head(number, len(raw)) + raw if raw else b""
+    return head(number, len(raw)) + raw if raw else b""
 
 
-def _head(number: int, length: int) -> bytes:
+def head(number: int, length: int) -> bytes:
     """The tag and the length of a field."""
     return bytes((number << 3 | 2,)) + _varint(length)
 

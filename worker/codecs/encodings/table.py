@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from worker.codecs.encodings.binary_data import BinaryData
 from worker.codecs.encodings.oip import Encoding, Judge
@@ -23,7 +24,7 @@ class Encodings:
         judge = Judge(signatures, has_state=wire.has_state)
         binary_data = partial(BinaryData, judge, wire.max_json_bytes)
         # By content type, and whether the value begins with a head.
-        self._makers: Mapping[tuple[str, bool], Callable[[], Encoding]] = {
+        self._makers: Mapping[tuple[str, bool], Callable[[], Encoding[Any]]] = {
             (JSON, False): partial(Json, judge, wire.max_json_bytes),
             (JSON, True): binary_data,
             (OCTETS, False): partial(PlainRows, judge, must_state=wire.must_state_rows),
@@ -31,9 +32,9 @@ class Encodings:
             (PROTOBUF, False): partial(_protobuf, judge, wire.max_json_bytes),
             (PROTOBUF, True): partial(_protobuf, judge, wire.max_json_bytes),
         }
-        self._made: dict[tuple[str, bool], Encoding] = {}
+        self._made: dict[tuple[str, bool], Encoding[Any]] = {}
 
-    def of(self, form: HeaderForm) -> Encoding:
+    def of(self, form: HeaderForm) -> Encoding[Any]:
         """The encoding of values under these headers, which have no fault in their content type."""
         key = form.content_type, form.head_length is not None
         if key not in self._made:
@@ -55,7 +56,7 @@ def without_a_model() -> Encodings:
     return Encodings([Signature("", "", (), ())], Wire("", "", max_json_bytes=sys.maxsize))
 
 
-def _protobuf(judge: Judge, most_bytes: int) -> Encoding:
+def _protobuf(judge: Judge, most_bytes: int) -> Encoding[Any]:
     from worker.codecs.encodings.oip_protobuf import Protobuf  # noqa: PLC0415  # see its docstring
 
     return Protobuf(judge, most_bytes)

@@ -29,7 +29,7 @@ Order = Literal["partition", "key", "none"]
 
 
 class LooseLedger(OffsetLedger):
-    """A ledger whose answers leave as soon as they are known. A line keeps all places in `held`; `sent` stays empty."""
+    """A ledger whose answers leave as soon as they are known."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -62,7 +62,7 @@ class Filling:
     def tensor(self, elements: int) -> Tensor:
         """So many elements, which `make` has allowed."""
         if self.spec.is_text:
-            return np.full(elements, self.spec.default, object)
+            return [str(self.spec.default)] * elements
         size = elements * self.spec.dtype.itemsize
         if size not in self._made:
             if sum(self._made) + size > MAX_FILLED_BYTES:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from worker.core.failures import Code, Reject, listed
-from worker.core.records import ModelKey, RequestedOutput, Tensor
+from worker.core.records import ModelKey, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
 from worker.core.tensors.left_out_inputs import Filling, filling_of
 from worker.core.tensors.specs import NamedTensor, TensorSpec
@@ -81,11 +81,6 @@ class Signature:
     def edition(self) -> str:
         """Identifies the file that answers: the version as it was set, and the beginning of the file's digest."""
         return f"{self.version}@{self.sha256[:EDITION_DIGITS]}" if self.sha256 else self.version
-
-    @cached_property
-    def all_inline(self) -> tuple[RequestedOutput, ...]:
-        """Every output without the binary-data form, for a request in JSON that names no outputs."""
-        return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
 
     @cached_property
     def required(self) -> tuple[TensorSpec, ...]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,13 +86,13 @@ class TensorSpec:
 
     def array(self, tensor: Tensor, shape: Sequence[int]) -> Array:
         """The elements of a tensor in this shape; a view if they are numbers."""
-        flat: Array = np.asarray(tensor, object) if self.is_text else np.frombuffer(tensor, self.dtype)
+        flat: Array = np.array(tensor, object) if self.is_text else np.frombuffer(tensor, self.dtype)  # type: ignore[arg-type]  # a buffer
         return flat.reshape(shape)
 
     def joined(self, tensors: Sequence[Tensor]) -> Array:
         """The elements of these tensors, one after the other; of a single tensor of numbers a view."""
         if self.is_text:
-            return np.concatenate([np.asarray(tensor, object).reshape(-1) for tensor in tensors])
+            return np.array(list(chain.from_iterable(tensors)), object)
         # type: numpy's stubs declare the buffer protocol only from Python 3.12 on
         flat: Array = np.frombuffer(tensors[0] if len(tensors) == 1 else b"".join(tensors), self.dtype)  # type: ignore[arg-type]
         return flat if flat.flags.aligned else flat.copy()  # kernels may load whole vectors

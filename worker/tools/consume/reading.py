@@ -102,8 +102,7 @@ def _tensor(name: str, datatype: str, shape: Sequence[int] | None, held: object)
     if isinstance(held, bytes) and shape is not None:
         spec = TensorSpec(name, datatype, tuple(shape[1:]))
         tensor = from_bytes(held, spec, math.prod(shape))
-        # Strings become a list, because the JSON writer takes no array of objects.
-        held = tensor.tolist() if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, spec.dtype)
+        held = tensor if isinstance(tensor, list) else np.frombuffer(tensor, spec.dtype)
     return {"name": name, "datatype": datatype, "shape": shape, "data": held}
 
 

@@ -101,7 +101,10 @@ class Bench:
         blanks = {count: self._blank(count) for count in set(counts)}
         # Each request has its own copy, like a record: a shared one would stay in the processor's cache.
         tensors = [
-            [array.flatten() if spec.is_text else array.tobytes() for array in (blanks[of][spec.name] for of in counts)]
+            [
+                array.reshape(-1).tolist() if spec.is_text else array.tobytes()
+                for array in (blanks[of][spec.name] for of in counts)
+            ]
             for spec in specs
         ]
         shapes = tuple(blanks[counts[0]][spec.name].shape[1:] for spec in specs)

@@ -52,7 +52,7 @@ def test_rows_come_as_the_wire_has_them(tmp_path: Path, array: Array) -> None:
 
     request = read_as(first, ONE)
     assert (first.number, last.number, list(request.rows)) == (0, 3, [3])
-    assert [bytes(tensor) for (tensor,) in request.tensors] == [ROWS[:3].tobytes()]
+    assert [list(column) for column in request.tensors] == [[ROWS[:3].tobytes()]]
     assert np.array_equal(last.arrays[0], ROWS[3:])
 
 
@@ -64,7 +64,7 @@ def test_every_array_of_an_npz_is_an_input(tmp_path: Path) -> None:
 
     for name in ("stored.npz", "small.npz"):
         request = read_as(rows_of(tmp_path / name, TWO, 4)[0], TWO)
-        assert [bytes(tensor) for (tensor,) in request.tensors] == [ROWS.tobytes(), b.tobytes()]
+        assert [list(column) for column in request.tensors] == [[ROWS.tobytes()], [b.tobytes()]]
         assert list(request.shapes) == [((3,), (2,))]
 
 
