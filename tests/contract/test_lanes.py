@@ -116,10 +116,6 @@ def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes) -> None:
 
 def test_what_is_finished_keeps_no_lane_busy(steered: Lanes) -> None:
     """Until it is fetched it is in flight."""
-
-    def is_busy() -> bool:
-        return steered.lanes.is_busy
-
     steered.lanes.submit(batch(0))
     was_busy = steered.lanes.is_busy
     steered.runner.permits.put(None)
