@@ -316,14 +316,16 @@ def expect_unchanged(send: Callable[[TensorSpec, Array], Record], spec: TensorSp
     met("an axis of any length", is_so=None in spec.dims)
     signature = model(spec)
 
-    (chunk,), rejections = codecs(signature).read([send(spec, array) for array in arrays])
+    chunks, rejections = codecs(signature).read([send(spec, array) for array in arrays])
 
-    batch, refused = Stacker(signature).stack([chunk], ClosedBy.SIZE)
+    batch, refused = Stacker(signature).stack(chunks, ClosedBy.SIZE)
     assert batch is not None
     assert not rejections
     assert not refused
-    assert list(chunk.rows) == list(map(len, arrays))
-    np.testing.assert_array_equal(batch.feeds["x"], np.concatenate(arrays))
+    in_order = [at for chunk in chunks for at in chunk.at]
+    assert sorted(in_order) == list(range(len(arrays)))
+    assert [rows for chunk in chunks for rows in chunk.rows] == [len(arrays[at]) for at in in_order]
+    np.testing.assert_array_equal(batch.feeds["x"], np.concatenate([arrays[at] for at in in_order]))
     assert batch.feeds["x"].dtype == spec.dtype
 
 

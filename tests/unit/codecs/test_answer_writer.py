@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.codecs.builders import (
@@ -32,7 +32,7 @@ from tests.unit.codecs.builders import (
 from worker.codecs import answer_writer
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.oip_protobuf import read_tensors
-from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of
+from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Fields, fits, size_of
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.chunk import Chunk
 from worker.core.records import Array, Ids, Message, ModelKey, Record, ReplyForm, ReplyTo, RequestedOutput
@@ -456,6 +456,40 @@ def test_together_or_alone_each_gets_its_own_rows() -> None:
     check()
 
     assert min(met[kind] for kind in ("even", "uneven", JSON, OCTETS, PROTOBUF)) >= 10
+
+
+def test_together_or_alone_each_is_refused_for_what_is_wrong_with_it() -> None:
+    """NaN has no form in JSON, and some answers have no room. The others are written, whatever is between them."""
+    met: Counter[str] = Counter()
+
+    @settings(max_examples=300)
+    @given(batches(), st.sets(st.integers(0, 9)), st.integers(0, 5))
+    def check(case: tuple[Signature, ReplyForm, Chunk, list[Array], int], odd: set[int], largest: int) -> None:
+        served, _, asked, outputs, start = case
+        sizes = sorted(map(size_of, written(writer(served), asked, *outputs, start=start)))
+        for spec, output in zip(served.outputs, outputs, strict=True):
+            if spec.is_float:
+                output[[row for row in odd if row < len(output)]] = np.nan
+        by = writer(served, max_answer_bytes=sizes[largest % len(sizes)], non_finite_output="allow")
+
+        answers, rejections = by.write(asked, outputs, start)
+
+        alone, refused, at = list[Fields | None](), [], start
+        for index, rows in enumerate(asked.rows):
+            (answer,), late = by.write(asked.take(index, index + 1), outputs, at)
+            alone.append(answer)
+            refused += [(index, rejection) for _, rejection in late]
+            at += rows
+        assert list(answers) == alone
+        assert list(rejections) == refused
+        met["some are refused"] += 0 < len(refused) < len(alone)
+        met["all are refused"] += len(refused) == len(alone) > 1
+        met.update(rejection.code for _, rejection in refused)
+
+    check()
+
+    cases = ("some are refused", "all are refused", "INTERNAL", "RESOURCE_EXHAUSTED")
+    assert min(met[case] for case in cases) >= 5, met
 
 
 @pytest.mark.parametrize("size", [2, 100_000])
