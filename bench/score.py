@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import onnxruntime
 from numpy.lib.format import open_memmap
 from rich.console import Console
 
 from bench.ground import OUTPUTS, WIDTH
+from bench.loops.task import model_call
 from bench.tables import Section, show
 from bench.turns import take_turns
 from tests.models import mlp, save
@@ -46,13 +46,10 @@ class Figure(NamedTuple):
 
 def hand_loop(model: str, source: str, output: str, batch: int) -> None:
     """Runs the loop that one writes in five minutes: no checks, no messages, and a bad row ends it."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    rows = np.load(source, mmap_mode="r")
+    run, rows = model_call(model, batch), np.load(source, mmap_mode="r")
     results = open_memmap(output, "w+", np.float32, (len(rows), OUTPUTS))
     for at in range(0, len(rows), batch):
-        results[at : at + batch] = session.run(None, {"x": rows[at : at + batch]})[0]
+        results[at : at + batch] = run(rows[at : at + batch])
     results.flush()
 
 
