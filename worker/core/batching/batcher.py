@@ -302,7 +302,7 @@ class Batcher:
         return self._memory.limit(kind, self._policies[kind.model].limit(kind.shapes))
 
     def _change_limit(self, batch: Batch) -> None:
-        """Set the limit of this batch's kind. An open group that is full closes; larger ones that wait are made anew."""
+        """Set the limit of this batch's kind. An open group that is full closes; larger ones are made anew."""
         if (pool := self._pools.get(batch.kind)) is None:
             return
         pool.limit = self._limit(pool.kind)
