@@ -40,13 +40,11 @@ class Reader:
         self._encodings = Encodings(signatures, wire)
 
     def read(self, records: Sequence[Record]) -> Reading:
-        """Read records of one partition, in order: their chunks, and the rejections of the others, by index.
+        """Read records of one partition, in order, at least one: their chunks, and the rejections of others by index.
 
         A chunk has all records of its kind under headers of one form. Where the model has state it has only neighbours,
         so that order holds.
         """
-        if not records:
-            return Reading([], [])
         envelopes = self._envelopes.read_all([record[4] for record in records])
         values = [record[3] for record in records]
         wrong = self._unfit(records, values, envelopes)

@@ -139,6 +139,19 @@ def test_a_group_that_has_served_is_not_stopped(group: Newcomer) -> None:
     assert world.answered("error") == names(*range(9))
 
 
+def test_a_group_that_turns_out_to_have_served_is_not_held_up(group: Newcomer) -> None:
+    """Another partition may be the first to tell, when these records are held already."""
+    world = world_of(group)
+    world.broker.append(*odd(0, 1, 2))
+    world.turn(2)
+    assert world.answered() == []
+
+    group.has_served = True
+    world.turn_for(HOLD * 0.5)
+
+    assert world.answered("error") == names(0, 1, 2)
+
+
 def test_what_says_nothing_of_publishers_is_not_counted(group: Newcomer) -> None:
     """Skipped and unreadable records pass at once: a damaged batch stops no worker."""
     world = world_of(group)
