@@ -121,7 +121,7 @@ class Codec(Protocol):
     """The wire contract: reads records, and writes answers. Raises nothing for bad input."""
 
     def read(self, records: Sequence[Record]) -> Reading:
-        """Decode and judge records of one partition, in order."""
+        """Decode and judge records of one partition, at least one, in order."""
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not looked at."""
