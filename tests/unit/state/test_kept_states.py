@@ -124,6 +124,21 @@ def test_a_second_signal_leaves_nothing() -> None:
     assert read_from(keeping(first)) == [None]
 
 
+@pytest.mark.parametrize("how", ["revoke", "lose"])
+def test_a_partition_that_left_before_the_stop_is_not_kept(how: str) -> None:
+    """Its next owner writes on, and may stop before this process begins again."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    getattr(first.source, how)(P0)
+    first.turn_for(0.1)
+
+    again = keeping(stop(first))
+
+    assert first.events.left_behind == [0]
+    assert read_from(again) == [None]
+    assert in_memory(again) == kept(again) == {b"%d" % key: 2.0 for key in range(10)}
+
+
 def test_what_a_transaction_took_back_is_not_kept() -> None:
     """A partition that was rewound and has brought nothing since has uncommitted states."""
     first = keeping(exactly_once=True)
