@@ -308,6 +308,17 @@ def test_groups_that_wait_and_are_too_large_are_made_anew() -> None:
     assert offsets(waiting.drain()) == [20]
 
 
+def test_groups_that_are_made_anew_stay_before_the_open_one() -> None:
+    """Its records came last. They do not fill up with earlier ones."""
+    waiting = padded()
+    waiting.add(chunk(*range(10), shapes=((64,),)), 1.0)
+    assert waiting.backlog == 1
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+
+    assert [offsets(waiting.drain()) for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
 def test_an_open_group_that_is_still_small_enough_goes_on_filling() -> None:
     """It closes with as many rows as the device has memory for."""
     waiting = padded()

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 from math import inf
+from operator import attrgetter
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
@@ -102,11 +103,6 @@ class Group:
     @property
     def kind(self) -> BatchKind:
         return self.pool.kind
-
-    @property
-    def is_too_large(self) -> bool:
-        """True if it has more rows than a batch may have by now."""
-        return self.rows > self.pool.limit.rows
 
     def fitting(self, chunk: Chunk, start: int) -> tuple[int, ClosedBy]:
         """The end of the chunk's records from `start` on that still fit, and why the next one does not."""
@@ -302,18 +298,22 @@ class Batcher:
         return self._memory.limit(kind, self._policies[kind.model].limit(kind.shapes))
 
     def _change_limit(self, batch: Batch) -> None:
-        """Set the limit of this batch's kind. An open group that is full closes; larger ones are made anew."""
+        """Set the limit of this batch's kind. An open group that is full closes. If one is larger, all begin anew."""
         if (pool := self._pools.get(batch.kind)) is None:
             return
         pool.limit = self._limit(pool.kind)
         if (group := pool.group) is not None and group.rows >= pool.limit.rows:
             self._fill(group, pool.limit.why)
-        if too_large := sorted(entry for entry in self._full if entry[2].is_too_large):
-            self._full = [entry for entry in self._full if not entry[2].is_too_large]
-            heapify(self._full)
-            for _, _, group in too_large:
-                for chunk in group.chunks:
-                    self._place(pool, chunk, group.opened_at)
+        waiting = sorted([group for _, _, group in self._full if group.pool is pool], key=attrgetter("age"))
+        if not any(group.rows > pool.limit.rows for group in waiting):
+            return
+        self._full = [entry for entry in self._full if entry[2].pool is not pool]
+        heapify(self._full)
+        if (group := pool.group) is not None:  # its records came last, and stay the last
+            waiting.append(self._close(group, group.closed_by))
+        for group in waiting:
+            for chunk in group.chunks:
+                self._place(pool, chunk, group.opened_at)
 
     def _place(self, pool: Pool, chunk: Chunk, now: float) -> None:
         """Put the records into the pool's group, and into new ones where it is full."""
