@@ -285,9 +285,9 @@ def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
         waiting.add(of_length(offset, 64), 0.0)
 
     waiting.ran_out_of_memory(stacked(8, 64))
+    group = waiting.due(0.0)
     waiting.add(of_length(4, 64), 0.0)
 
-    group = waiting.due(0.0)
     assert offsets(group) == [0, 1, 2, 3]
     assert group is not None
     assert group.closed_by is ClosedBy.MEMORY
