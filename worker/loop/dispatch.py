@@ -33,6 +33,7 @@ class Dispatch:
         self._outcomes = outcomes
         self._events = parts.events
         self._conduct = parts.conduct
+        self._clock = parts.clock
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._is_draining = False
         self.last_full_poll_at: float | None = None  # the last poll's time, if it brought as many as asked for
@@ -108,15 +109,13 @@ class Dispatch:
                 self._lanes.probe(model)
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """The finished runs, waiting at most `timeout` seconds for the first."""
-        return self._lanes.finished(timeout)
-
-    def collect(self, finished: Sequence[Finished], now: float) -> None:
-        """Note that these runs have left the lanes and are not answered yet."""
-        self._punctuality.returned(finished, now)
+        """The finished runs, which are not answered yet. Waits at most `timeout` seconds for the first."""
+        if finished := self._lanes.finished(timeout):
+            self._punctuality.returned(finished, self._clock())
         for run in finished:
             if run.batch is not None:
                 del self._out[id(run.batch)]
+        return finished
 
     def _next_group(self, now: float) -> Group | None:
         if self._is_draining:

@@ -95,7 +95,8 @@ class Quarantine:
             return False  # until the records before it are settled, others may run
         if self._dispatch.in_flight:
             return True
-        if not run.is_begun and self._has_state(run) and self._have_noted(run):
+        # A store may be away for long, so the state comes before the note.
+        if not run.is_begun and self._states.is_here(run.record) and self._have_noted(run):
             run.is_begun = True
             self._begin(run, now)
         if (group := self._suspects.next_group()) is not None:
@@ -111,15 +112,14 @@ class Quarantine:
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
 
-    def withdraw(self, run: IsolatedRun) -> bool:
-        """Withdraw the note of a record that is read again, and did not end the process. Returns True once it is gone.
+    def withdraw(self, run: IsolatedRun) -> None:
+        """Withdraw the note of a record that is read again, and did not end the process.
 
         Nothing is done if the group was not asked to note the record, or if it is settled or may be: to withdraw is to
         commit the record's own offset, and that would undo a later commit.
         """
-        if not self._has_note(run):
-            return True
-        return self._notes.withdraw_note(run.record.partition, run.record.offset)
+        if self._has_note(run):
+            self._notes.withdraw_note(run.record.partition, run.record.offset)
 
     def leave(self, run: IsolatedRun) -> None:
         """Clear the note of a run whose partition leaves or whose worker ends. Waits a limited time for the group."""
@@ -134,10 +134,6 @@ class Quarantine:
     def _must_wait(self, record: Record) -> bool:
         """True if a record of its partition must run alone first, because that may have the same key."""
         return self._states.keeps_order and self._suspects.has_waiting(record.partition)
-
-    def _has_state(self, run: IsolatedRun) -> bool:
-        """True if the state that it runs on is here. Asked before the note, because a store may be away for long."""
-        return self._states.is_here(run.record)
 
     def _has_note(self, run: IsolatedRun) -> bool:
         return run.is_called and self._outcomes.is_unsettled(run.place)
