@@ -132,7 +132,7 @@ class Quarantine:
             self._notes.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
 
     def _must_wait(self, record: Record) -> bool:
-        """True if a record of its partition must run alone first, because that may have the same key."""
+        """True if a record of its partition must run alone first, because that one may have this one's key."""
         return self._states.keeps_order and self._suspects.has_waiting(record.partition)
 
     def _has_note(self, run: IsolatedRun) -> bool:

@@ -186,7 +186,7 @@ class Batcher:
         """Do nothing: no record waits here for another's outcome."""
 
     def due(self, now: float, why: ClosedBy = ClosedBy.LINGER) -> Group | None:
-        """The group that an idle lane should start: the first due of those that are full or have waited enough.
+        """The group that an idle lane should start: it is full or has waited enough, and is due first.
 
         An open one closes for this reason.
         """
