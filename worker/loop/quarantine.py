@@ -69,7 +69,7 @@ class Quarantine:
     @property
     def awaits_kafka(self) -> bool:
         """True if the isolated run waits for its note, or for the commit of its answer."""
-        return self.is_exclusive and not self._dispatch.in_flight and not self._suspects.has_pieces
+        return self.is_exclusive and not self._dispatch.in_flight and self._suspects.pieces.next_due is None
 
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep records of suspects undecoded, and others that must not overtake them. Returns the rest."""
@@ -99,7 +99,7 @@ class Quarantine:
         if not run.is_begun and self._states.is_here(run.record) and self._have_noted(run):
             run.is_begun = True
             self._begin(run, now)
-        if (group := self._suspects.next_group()) is not None:
+        if (group := self._suspects.pieces.drain()) is not None:
             self._dispatch.start(group, now)
         elif self._ledger.is_done(run.place):
             self._end(run)
@@ -146,7 +146,7 @@ class Quarantine:
 
     def _begin(self, run: IsolatedRun, now: float) -> None:
         if (chunk := self._read(run, now)) is not None:
-            self._suspects.begin(chunk, now)
+            self._suspects.pieces.add(chunk, now)
 
     def _take_up(self, run: IsolatedRun, now: float) -> None:
         """Hand a record on like any other, because no record before it has to run alone any more."""

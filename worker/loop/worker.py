@@ -76,7 +76,7 @@ class Worker:
                 self._quarantine.leave(run)
             raise
         except BaseException:
-            self._suspects.drop_runs()  # if a record runs alone, it ended the process: its note stays
+            self._suspects.runs.clear()  # if a record runs alone, it ended the process: its note stays
             raise
         finally:
             self._is_over = True
