@@ -86,7 +86,10 @@ class Dispatch:
 
     def start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; records that may not run are refused."""
-        chunks = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.chunks
+        chunks: Sequence[Chunk] = group.chunks
+        if self._punctuality.is_asked_for:
+            chunks, late = self._punctuality.triaged(chunks, group.kind, now)
+            self._outcomes.refuse_records(late)
         batch, refused = self._stackers[group.kind.model].stack(chunks, group.closed_by)
         self._outcomes.refuse_records(refused)
         if batch is not None:
@@ -125,9 +128,3 @@ class Dispatch:
         if self.last_full_poll_at is not None and not self._intake.is_full:
             return self._batcher.due(self.last_full_poll_at - COMPANY_COMES_WITHIN)
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
-
-    def _still_in_time(self, group: Group, now: float) -> Sequence[Chunk]:
-        """The group's records that would be finished before their deadlines; the others are refused."""
-        running, late = self._punctuality.triaged(group.chunks, group.kind, now)
-        self._outcomes.refuse_records(late)
-        return running
