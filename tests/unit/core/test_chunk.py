@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.chunks import P1, RAW, chunk, floats, offsets, record, singles
-from worker.core.chunk import Chunk, RunStates, refusal
+from worker.core.chunk import Chunk, refusal
 from worker.core.failures import Code
 from worker.core.records import Ids, Timeout
 
@@ -91,10 +90,3 @@ def test_a_record_alone_is_a_chunk() -> None:
     assert (first.records[0], first.rows[0], first.tensors[0][0]) == (record(2, partition=P1), 2, floats(2, 2))
     assert (second.records[0], second.rows[0], second.tensors[0][0]) == (record(3, partition=P1), 2, floats(3, 3))
     assert (first.at[0], second.at[0], second.partition) == (0, 1, P1)
-
-
-def test_a_row_of_next_states_is_one_row_of_each_tensor() -> None:
-    """It can be stacked again."""
-    states = RunStates([np.array([[1.0], [2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])])
-
-    assert [array.tolist() for array in states.row(1)] == [[[2.0]], [[5.0, 6.0]]]
