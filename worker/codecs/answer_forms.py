@@ -26,7 +26,7 @@ Write = Callable[[ModelKey, Sequence[Column], int, BodyIds], Bodies]
 WantedOutput = tuple[str, bool | None]
 
 
-class Asked(NamedTuple):
+class AskedAnswer(NamedTuple):
     """The answer that a request asks for: the outputs, all if none is named.
 
     `binary` is the form of outputs that do not say theirs, None: the encoding decides. `is_rows`: plain rows came, so
@@ -54,7 +54,7 @@ class AnswerForm(NamedTuple):
     error: Callable[[str, str | None], bytes] = json_writer.error
 
 
-def reply_form(signature: Signature, headers: HeaderForm, asked: Asked) -> ReplyForm:
+def reply_form(signature: Signature, headers: HeaderForm, asked: AskedAnswer) -> ReplyForm:
     """The form of the answer to a request. Raises `Reject` if no admitted encoding can carry it."""
     wanted, binary, is_rows = list(asked.outputs), asked.binary, asked.is_rows
     reply, names = headers.reply, signature.output_index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from worker.codecs.answer_writer import AnswerWriter
-from worker.codecs.reader import Reader
+from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import Wire
 from worker.core.chunk import Prediction
 from worker.core.records import Answer, Fields, Rejection
@@ -13,7 +13,7 @@ from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 
 
-class Codec(Reader):
+class Codec(RequestReader):
     """Both directions (`ports.Codec`). A bad record gives a `Rejection`, never an exception."""
 
     def __init__(

@@ -24,7 +24,7 @@ from worker.core.records import NO_IDS, Ids, Record, Rejection
 from worker.core.tensors.signature import Signature
 
 
-class Reader:
+class RequestReader:
     """The wire contract for some models, on the way in."""
 
     def __init__(self, signatures: Sequence[Signature], wire: Wire) -> None:

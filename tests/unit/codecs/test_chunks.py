@@ -35,7 +35,7 @@ from tests.unit.codecs.builders import (
     tensor,
 )
 from worker.codecs.encodings import oip_json, oip_protobuf
-from worker.codecs.reader import Reader
+from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import NO_IDS, Headers, Record, Rejection, ReplyTo, Timeout
 from worker.core.tensors.buckets import Axis, Spot
@@ -608,7 +608,7 @@ def test_models_share_no_statements() -> None:
     other = replace(TEXTS, name="other")
     given_ = [in_json(at, 4, **({"model_name": "other"} if at % 2 else {})) for at in range(6)]
 
-    chunks, _ = Reader([TEXTS, other], PLAIN_WIRE).read(given_)
+    chunks, _ = RequestReader([TEXTS, other], PLAIN_WIRE).read(given_)
 
     assert [(chunk.model.name, list(chunk.at)) for chunk in chunks] == [("m", [0, 2, 4]), ("other", [1, 3, 5])]
     assert [chunk.ids or NO_IDS for chunk in chunks] == [NO_IDS, NO_IDS]

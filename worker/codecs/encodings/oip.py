@@ -17,7 +17,7 @@ from math import prod
 from operator import countOf, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from worker.codecs.answer_forms import Asked, reply_form
+from worker.codecs.answer_forms import AskedAnswer, reply_form
 from worker.codecs.encodings.elements import NAMES, from_bytes
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import MAX_TEXT
@@ -54,7 +54,7 @@ class Question(NamedTuple):
     model_name: str | None
     model_version: str | None
     claims: Iterable[Claim]
-    asked: Asked
+    asked: AskedAnswer
     sequence: str | None = None
 
 
@@ -81,7 +81,7 @@ class Statement:
     claims: Sequence[tuple[TensorSpec, int]]
     order: Sequence[int | Callable[[], Tensor]]
     memory: int
-    asked: Asked
+    asked: AskedAnswer
     kinds: dict[HeaderForm, Kind] = field(default_factory=dict)
 
     def places(self) -> Sequence[int] | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from worker.codecs.answer_forms import Asked, WantedOutput
+from worker.codecs.answer_forms import AskedAnswer, WantedOutput
 from worker.codecs.encodings import oip
 from worker.codecs.encodings.elements import NAMES, Columns, flat, from_bytes, from_values, packer, reader
 from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Question, Statement, check_size
@@ -154,7 +154,9 @@ def question_of(document: Object, tail: memoryview) -> Question:
         _optional(document, "model_name", str, "the request"),
         _optional(document, "model_version", str, "the request"),
         _claims(document, tail),
-        Asked(map(_output, _objects(document, "outputs")), _optional(said, "binary_data_output", bool, "the request")),
+        AskedAnswer(
+            map(_output, _objects(document, "outputs")), _optional(said, "binary_data_output", bool, "the request")
+        ),
         oip.sequence_of(said) if said else None,
     )
 

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from worker.codecs.answer_forms import Asked, WantedOutput
+from worker.codecs.answer_forms import AskedAnswer, WantedOutput
 from worker.codecs.encodings import oip, protobuf_writer
 from worker.codecs.encodings.elements import from_bytes, from_values, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
@@ -96,7 +96,7 @@ class Protobuf(Encoding[Any]):
     def _question(self, held: Any) -> Question:
         said = held.parameters
         sequence = oip.sequence_of(_parameters(said)) if said else None
-        asked = Asked(map(_output, held.outputs))
+        asked = AskedAnswer(map(_output, held.outputs))
         return Question(held.model_name, held.model_version, _claims(held), asked, sequence)
 
     def _learn(self, value: bytes, held: Any, good: Good) -> None:

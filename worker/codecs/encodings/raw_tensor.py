@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from worker.codecs.answer_forms import Asked
+from worker.codecs.answer_forms import AskedAnswer
 from worker.codecs.encodings.elements import check_booleans
 from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Part, Question, Reads, Statement
 from worker.codecs.request_headers import NOTHING_STATED, HeaderForm, StatedRows
@@ -66,7 +66,7 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
         self._check(form, value)  # what it is goes before what is wrong with it
         (spec,) = self._signature.required
         claim = Claim(spec.name, spec.datatype, [rows, *[d or 0 for d in spec.dims]], lambda *_: memoryview(value))
-        return Question(None, None, [claim], Asked(is_rows=True))
+        return Question(None, None, [claim], AskedAnswer(is_rows=True))
 
     def _learn(self, value: bytes, held: tuple[HeaderForm, bytes], good: Good) -> None:
         self._known.learn((held[0], len(value)), good[0])
