@@ -353,11 +353,11 @@ def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch
 
     found = read_all(codec, given)
 
-    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    (known,) = [each._known for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
     assert all(isinstance(one, One) for one in found)
-    assert len(layouts._known) <= 20
-    assert max(map(len, layouts._known.values())) <= 5
-    assert sum(len(b"".join(one.fixed)) for alike in layouts._known.values() for one in alike) < 2**20
+    assert len(known) <= 20
+    assert max(map(len, known.values())) <= 5
+    assert sum(len(b"".join(one.fixed)) for alike in known.values() for one in alike) < 2**20
 
 
 def test_how_many_forms_of_headers_are_remembered_is_bounded() -> None:
@@ -369,8 +369,8 @@ def test_how_many_forms_of_headers_are_remembered_is_bounded() -> None:
         found = read_all(codec, given)
 
         assert [one.form.to for one in found] == [ReplyTo("responses", at) for at in range(40)]
-    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
-    ((layout,),) = layouts._known.values()
+    (known,) = [each._known for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    ((layout,),) = known.values()
     assert len(layout.statement.kinds) <= 16
 
 
@@ -387,8 +387,8 @@ def test_a_message_with_unusual_fields_is_read_like_any_other(more: bytes, is_le
 
     found = [read_all(codec, given) for _ in range(2)]
 
-    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
-    assert len(layouts._known) == is_learned
+    (known,) = [each._known for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    assert len(known) == is_learned
     for reading in found:
         assert list(map(facts, reading)) == [alone(TEXTS, one) for one in given]
         assert all(isinstance(one, One) for one in reading)
@@ -599,7 +599,7 @@ def test_what_is_too_deep_or_too_long_is_judged_each_time() -> None:
 
     json_known, layouts = [*codec._encodings._made.values()]
     assert not json_known._known  # type: ignore[attr-defined]
-    assert not layouts._layouts._known  # type: ignore[attr-defined]
+    assert not layouts._known  # type: ignore[attr-defined]
     assert codec.read([]) == ([], [])
 
 

@@ -168,7 +168,7 @@ class Encoding(ABC, Generic[Held]):
         """What it asks. Raises `Reject` if it is no request."""
 
     @abstractmethod
-    def _learn(self, value: bytes, held: Held, good: Good) -> None:
+    def _learn(self, form: HeaderForm, value: bytes, held: Held, good: Good) -> None:
         """Learn to recognise values that say this."""
 
     def _judged(self, form: HeaderForm, value: bytes, parsed: tuple[Held, object] | None = None) -> Good | Fault:
@@ -182,7 +182,7 @@ class Encoding(ABC, Generic[Held]):
             return Fault(no.code, no.message, body_id)
         good = self._admitted(form, (statement, tensors, body_id))
         if not isinstance(good, Fault):
-            self._learn(value, held, good)
+            self._learn(form, value, held, good)
         return good
 
     def _admitted(self, form: HeaderForm, good: Good) -> Good | Fault:

@@ -63,7 +63,7 @@ class Json(Encoding[tuple[Object, bytes]]):
     def _question(self, held: tuple[Object, bytes]) -> Question:
         return question_of(held[0], NOTHING)
 
-    def _learn(self, value: bytes, held: tuple[Object, bytes], good: Good) -> None:  # noqa: ARG002  # as above
+    def _learn(self, form: HeaderForm, value: bytes, held: tuple[Object, bytes], good: Good) -> None:  # noqa: ARG002  # as above
         if key := held[1]:
             self._known.learn(key, _Learned.of(good[0], key), len(key))
 

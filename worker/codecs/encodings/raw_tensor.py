@@ -68,8 +68,8 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
         claim = Claim(spec.name, spec.datatype, [rows, *[d or 0 for d in spec.dims]], lambda *_: memoryview(value))
         return Question(None, None, [claim], AskedAnswer(is_rows=True))
 
-    def _learn(self, value: bytes, held: tuple[HeaderForm, bytes], good: Good) -> None:
-        self._known.learn((held[0], len(value)), good[0])
+    def _learn(self, form: HeaderForm, value: bytes, held: tuple[HeaderForm, bytes], good: Good) -> None:  # noqa: ARG002  # one for all encodings
+        self._known.learn((form, len(value)), good[0])
 
     def _check(self, form: HeaderForm, value: bytes) -> None:
         """Raises `Reject` if the value is a file, or no booleans where booleans are expected."""
