@@ -39,7 +39,7 @@ from tests.unit.loop import (
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_states, test_stored_slots
 from tests.unit.stores import test_kept
-from worker.codecs.answer_writer import AnswerWriter, Written
+from worker.codecs.answer_writer import AnswerWriter
 from worker.codecs.codec import Codec
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.raw_tensor import PlainRows
@@ -134,7 +134,7 @@ def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Po
     return _sort(self, replace(chunk, model=next(iter(self._by_shapes), chunk.model)))
 
 
-def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:
+def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Sequence[Answer]:
     return _write(self, replace(chunk, model=next(iter(self._signatures))), *given)
 
 
