@@ -16,6 +16,7 @@ from typing import NamedTuple
 from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.dead_letters import DeadLetters
 from worker.codecs.encodings.columns import Column, Wanted, columns_of
+from worker.codecs.known import Known
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Header, fits, readable, size_of, without_key
 from worker.codecs.wire_contract import CONTENT_TYPES, MODEL_VERSION, SHORT_MESSAGE, Wire
 from worker.core.chunk import Chunk, refusal
@@ -59,7 +60,7 @@ class AnswerWriter:
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
         topic = wire.dead_letter_topic
         self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
-        self._known: dict[tuple[ModelKey, ReplyForm], _Shared] = {}
+        self._known = Known[tuple[ModelKey, ReplyForm], _Shared](_MOST_KNOWN)
 
     def write(self, chunk: Chunk, outputs: Sequence[Array], start: int) -> Sequence[Answer]:
         """The answers to a chunk, whose rows begin at row `start` of a batch's outputs, one array for each.
@@ -107,9 +108,7 @@ class AnswerWriter:
         headers = (_CONTENT_TYPE[form.content_type], _OK, (MODEL_VERSION, signature.edition.encode()))
         has_inline = not all(output.binary for output in wanted)
         shared = _Shared(form, headers, wanted, has_inline, to, self._room_in(to.topic))
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[model, reply] = shared
+        self._known.learn((model, reply), shared)
         return shared
 
     def _check(self, columns: Sequence[Column], shared: _Shared) -> None:

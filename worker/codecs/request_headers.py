@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from worker.codecs.known import Known
 from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
@@ -59,15 +60,11 @@ _LONGEST_DATATYPE = 20  # the characters that are kept; no datatype has as many
 # A header takes at least two bytes of a record, and 0.7 µs to read. Publishers, tracing and replays add ten or twenty.
 MAX_HEADERS = 1000
 
-# The most forms and layouts that are remembered, each of at most 1 KiB. With one more all are forgotten, so that no
-# rare one keeps its place for ever; common ones are soon learned again.
-_MAX_KNOWN = 256
+# The most forms and layouts that are remembered, each of at most 1 KiB.
+_MOST_KNOWN = 256
 _MOST_NAMES = 64  # of a layout
 
 NO_TOPICS = ReplyTopics("", {})
-
-Key = TypeVar("Key")
-Found = TypeVar("Found")
 
 
 class StatedRows(NamedTuple):
@@ -162,8 +159,8 @@ class Envelopes:
         self._form_names = _FORM | {STATE} if reads_state else _FORM
         self._default = default_content_type
         self._timeout = None if default_timeout is None else Timeout(default_timeout)
-        self._layouts: dict[tuple[str, ...], _Layout] = {}
-        self._forms: dict[Headers, HeaderForm] = {}
+        self._layouts = Known[tuple[str, ...], _Layout](_MOST_KNOWN)
+        self._forms = Known[Headers, HeaderForm](_MOST_KNOWN)
         # The last record's headers: the next one's are often equal.
         self._last: Headers = ()
         self._envelope = self._read(())
@@ -265,7 +262,7 @@ class Envelopes:
             [at for plain, at in last.items() if plain in ECHOED],
         )
         if layout.size <= MAX_TEXT and len(names) <= _MOST_NAMES:
-            _remember(self._layouts, names, layout)
+            self._layouts.learn(names, layout)
         return layout
 
     def _form(self, headers: Headers) -> HeaderForm:
@@ -275,7 +272,7 @@ class Envelopes:
             return known
         form = self._read_form(headers)
         if form.fault is None and sum([len(name) + len(value or b"") for name, value in headers]) <= MAX_TEXT:
-            _remember(self._forms, headers, form)
+            self._forms.learn(headers, form)
         return form
 
     def _read_form(self, headers: Headers) -> HeaderForm:
@@ -339,12 +336,6 @@ def _with_values(headers: Headers) -> Headers:
         else:
             found[header[0].lower()] = header
     return list(found.values())
-
-
-def _remember(known: dict[Key, Found], key: Key, found: Found) -> None:
-    if len(known) >= _MAX_KNOWN:
-        known.clear()
-    known[key] = found
 
 
 def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from tests.unit.codecs.builders import (
     tensor,
 )
 from worker.codecs.encodings import oip_json, oip_protobuf
+from worker.codecs.known import Known
 from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import NO_IDS, Headers, Record, Rejection, ReplyTo, Timeout
@@ -343,7 +345,7 @@ def test_what_was_met_is_known(encoding: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither many layouts nor long ones fill the memory, and few of one length are compared."""
-    monkeypatch.setattr("worker.codecs.encodings.oip._MAX_KNOWN", 20)
+    monkeypatch.setattr("worker.codecs.encodings.layouts.Known", partial(Known, 20))
     codec = codecs(TEXTS, max_request_bytes=2**24, max_json_bytes=2**24)
     given = [in_protobuf(at, 2 + at % 40) for at in range(200)]
     given += [in_protobuf(at, 4, outputs=[WANTED(name="yz"[at % 2])]) for at in range(9)]

@@ -17,7 +17,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from worker.codecs.encodings.oip import Encoding, Fault, Good, Held, Judge, Known, Statement
+from worker.codecs.encodings.oip import Encoding, Fault, Good, Held, Judge, Statement
+from worker.codecs.known import Known
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Reject
 

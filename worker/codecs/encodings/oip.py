@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from worker.codecs.answer_forms import AskedAnswer, reply_form
 from worker.codecs.encodings.elements import NAMES, from_bytes
+from worker.codecs.known import MOST, Known
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import MAX_TEXT
 from worker.core.chunk import Shapes
@@ -27,9 +28,9 @@ from worker.core.records import ModelKey, ReplyForm, StateUse, Tensor
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
-Named = TypeVar("Named")
-Key = TypeVar("Key")
 Held = TypeVar("Held")
+
+_MOST_FORMS = 16  # of headers, for one statement
 
 
 class Claim(NamedTuple):
@@ -82,7 +83,7 @@ class Statement:
     order: Sequence[int | Callable[[], Tensor]]
     memory: int
     asked: AskedAnswer
-    kinds: dict[HeaderForm, Kind] = field(default_factory=dict)
+    kinds: Known[HeaderForm, Kind] = field(default_factory=partial(Known, _MOST_FORMS))
 
     def places(self) -> Sequence[int] | None:
         """The claim of each input, if all are given and any bytes of their length are elements; else None."""
@@ -194,9 +195,7 @@ class Encoding(ABC, Generic[Held]):
             reply = reply_form(statement.signature, form, statement.asked)
         except Reject as no:
             return Fault(no.code, no.message, body_id)
-        if len(statement.kinds) >= _MOST_FORMS:
-            statement.kinds.clear()
-        statement.kinds[form] = _kind(statement.signature.key, reply, form.state)
+        statement.kinds.learn(form, _kind(statement.signature.key, reply, form.state))
         return good
 
     def _parts(self, form: HeaderForm, at: Sequence[int], good: Sequence[Good]) -> Sequence[Part]:
@@ -287,28 +286,6 @@ def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) 
             raise Reject(f"{where}: parameter {name}: {why}")
 
 
-# The most statements and layouts that are remembered each, and the most bytes of all of one sort. With one more all are
-# forgotten: common ones are soon learned again.
-_MAX_KNOWN, _MAX_HELD = 4096, 4 * 1024 * 1024
-_MOST_FORMS = 16  # of headers, for one statement
-
-
-class Known(dict[Key, Named]):
-    """What was learned, within bounds, so that no publisher can fill the memory."""
-
-    _held = 0
-
-    def learn(self, key: Key, found: Named, size: int = 0) -> None:
-        """Keep `found`, which holds `size` bytes of its publisher's."""
-        if size > _MAX_HELD // 4:
-            return
-        if len(self) >= _MAX_KNOWN or self._held + size > _MAX_HELD:
-            self.clear()
-            self._held = 0
-        self[key] = found
-        self._held += size
-
-
 class Judge:
     """Judges questions about some models. A question that names no model means the first."""
 
@@ -348,10 +325,10 @@ class Judge:
         return Statement(signature, rows, shapes, claims, order, sum(map(_memory, tensors)), asked), tensors
 
 
-_kind = lru_cache(maxsize=_MAX_KNOWN)(Kind)
+_kind = lru_cache(maxsize=MOST)(Kind)
 
 
-@lru_cache(maxsize=_MAX_KNOWN)
+@lru_cache(maxsize=MOST)
 def _one_object(shapes: Shapes) -> Shapes:
     """These shapes, as the same object each time: the batcher compares them."""
     return shapes

@@ -17,7 +17,8 @@ import orjson
 from worker.codecs.answer_forms import AskedAnswer, WantedOutput
 from worker.codecs.encodings import oip
 from worker.codecs.encodings.elements import NAMES, Columns, flat, from_bytes, from_values, packer, reader
-from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Question, Statement, check_size
+from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Question, Statement, check_size
+from worker.codecs.known import Known
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Reject
 from worker.core.records import Tensor

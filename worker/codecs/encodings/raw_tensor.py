@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from worker.codecs.answer_forms import AskedAnswer
 from worker.codecs.encodings.elements import check_booleans
-from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Part, Question, Reads, Statement
+from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Part, Question, Reads, Statement
+from worker.codecs.known import Known
 from worker.codecs.request_headers import NOTHING_STATED, HeaderForm, StatedRows
 from worker.codecs.wire_contract import DATATYPE, ROWS
 from worker.core.failures import Reject
