@@ -39,7 +39,7 @@ class AskedAnswer(NamedTuple):
 
 
 class AnswerForm(NamedTuple):
-    """How answers are written: results by `write`, errors by `error`.
+    """A form writes answers: results by `write`, errors by `error`.
 
     `only_bytes`: no output can be text. `by_default`: the outputs are bytes unless the request says otherwise.
     `as_bytes`: the content type of answers in this form in which an output is wanted as bytes.

@@ -34,7 +34,7 @@ _MOST_KNOWN = 1024
 
 
 class _Shared(NamedTuple):
-    """What all answers of one model in one form share."""
+    """The parts that all answers of one model in one form share."""
 
     form: AnswerForm
     headers: Sequence[Header]

@@ -12,7 +12,7 @@ _MOST_BYTES = 4 * 1024 * 1024  # of publishers, in one `Known`
 
 
 class Known(dict[Key, Found]):
-    """At most `most` things that were learned. With one more all are forgotten, so that no rare one keeps its place.
+    """At most `most` things that were learned. With one more all are forgotten, so that no rare one stays.
 
     Common ones are soon learned again.
     """

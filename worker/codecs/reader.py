@@ -100,7 +100,7 @@ class RequestReader:
         return Rejection(record, code, message, envelope.form.reply, _named(envelope.ids, body_id), is_silent)
 
     def _refusal_of(self, record: Record, envelope: Envelope) -> Fault | None:
-        """Why the value may not be read; None if it may.
+        """The reason why the value may not be read; None if it may.
 
         If the headers are wrong, its publisher may know it by the body's id alone.
         """

@@ -80,7 +80,7 @@ NOTHING_STATED = StatedRows()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderForm:
-    """All that headers say of a request's encoding and its answer. Equal headers give one object, while remembered.
+    """A form has all that headers say of a request and its answer. Equal forms are one object, while remembered.
 
     `rows`: the headers about plain rows, None if the value is something else. `reply` is complete unless the body says
     more about the answer. `admitted`: the answer's possible content types. `head_length`: the bytes of the JSON head of
@@ -133,7 +133,7 @@ class EnvelopeColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones."""
+    """A layout says where headers are, if each has a value: the ones of the form, and the request's own ones."""
 
     size: int  # the bytes of the names
     form_at: Sequence[int]

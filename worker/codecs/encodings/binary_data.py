@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 from typing import Any
 
-from worker.codecs.encodings.layouts import ComparedEncoding, Places
+from worker.codecs.encodings.layouts import ComparedEncoding, Slices
 from worker.codecs.encodings.oip import Question, Statement
 from worker.codecs.encodings.oip_json import Object, document_of, question_of
 from worker.codecs.request_headers import HeaderForm
@@ -34,12 +34,12 @@ class BinaryData(ComparedEncoding[tuple[Object, memoryview]]):
     def _question(self, held: tuple[Object, memoryview]) -> Question:
         return question_of(*held)
 
-    def _places(self, value: bytes, held: tuple[Object, memoryview], statement: Statement) -> Places | None:  # noqa: ARG002  # one for all
+    def _slices(self, value: bytes, held: tuple[Object, memoryview], statement: Statement) -> Slices | None:  # noqa: ARG002  # one for all
         document, tail = held
         sizes: list[Any] = [(entry.get("parameters") or {}).get("binary_data_size") for entry in document["inputs"]]
         if document.get("id") is not None or None in sizes:
             return None
-        return Places([slice(*ends) for ends in pairwise(accumulate(sizes, initial=len(value) - len(tail)))])
+        return Slices([slice(*ends) for ends in pairwise(accumulate(sizes, initial=len(value) - len(tail)))])
 
 
 def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:

@@ -4,8 +4,8 @@
     layout      ╰── fixed ──╯ slice  ╯ slice  ╯        layout   ╰──────── fixed ───────┴─── fixed ───╯ slice  ╯
 
 A head says how long its tensors are. A protobuf message is a sequence of fields, each of which begins with its number
-and length. So if two values are equally long and equal outside of their tensors, every parser finds the tensors at the
-same places, and their bytes mean nothing to it. The second value says what the first one said, with tensors of its own.
+and length. So if two values are equally long, and equal outside of their tensors, every parser finds the tensors at
+equal offsets, and their bytes mean nothing to it. The second value says what the first one said, with its own tensors.
 The id of a message is a slice too, which must be UTF-8. A layout holds only the fixed bytes.
 """
 
@@ -40,8 +40,8 @@ class Layout(NamedTuple):
     is_plain: bool
 
 
-class Places(NamedTuple):
-    """The places in a value: one of each claim's tensor, and of each id."""
+class Slices(NamedTuple):
+    """The slices of a value: one for each claim's tensor, and one for each id."""
 
     tensors: Sequence[slice]
     ids: Sequence[slice] = ()
@@ -69,12 +69,12 @@ class ComparedEncoding(Encoding[Held]):
         return self._judged(form, value)
 
     @abstractmethod
-    def _places(self, value: bytes, held: Held, statement: Statement) -> Places | None:
-        """The places of the tensors and ids; None if they are not all found as bytes of the value."""
+    def _slices(self, value: bytes, held: Held, statement: Statement) -> Slices | None:
+        """The slices of the tensors and ids; None if they are not all found as bytes of the value."""
 
     def _learn(self, form: HeaderForm, value: bytes, held: Held, good: Good) -> None:
         statement, tensors, _ = good
-        found, order = self._places(value, held, statement), statement.places()
+        found, order = self._slices(value, held, statement), statement.claim_indexes()
         if found is None or len(found.ids) > 1:
             return
         in_order = found.tensors if order is None else [found.tensors[at] for at in order]

@@ -60,7 +60,7 @@ class Question(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What all records of a chunk have in common. Equal kinds are one object, while remembered."""
+    """A kind holds all that the records of a chunk have in common. Equal kinds are one object, while remembered."""
 
     model: ModelKey
     form: ReplyForm
@@ -69,11 +69,11 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """All that a request says except its elements and its id, judged. It belongs to the encoding that keeps it.
+    """A statement is all that a request says except its elements and its id. It was judged, and one encoding keeps it.
 
     `claims`: each tensor given, in the request's order, with its number of elements. `order`: for each input of the
-    model the place of its tensor among the claims, or what fills it in. `memory`: the bytes that the tensors hold in
-    addition to the value. `kinds`: the kind of a request with these headers.
+    model the index of its claim, or what fills it in. `memory`: the bytes that the tensors hold in addition to the
+    value. `kinds`: the kind of a request with these headers.
     """
 
     signature: Signature
@@ -85,12 +85,12 @@ class Statement:
     asked: AskedAnswer
     kinds: Known[HeaderForm, Kind] = field(default_factory=partial(Known, _MOST_FORMS))
 
-    def places(self) -> Sequence[int] | None:
-        """The claim of each input, if all are given and any bytes of their length are elements; else None."""
+    def claim_indexes(self) -> Sequence[int] | None:
+        """The index of each input's claim, if all are given and any bytes of their length are elements; else None."""
         if any(spec.needs_a_look for spec, _ in self.claims):
             return None
-        places = [at for at in self.order if isinstance(at, int)]
-        return places if len(places) == len(self.order) else None
+        indexes = [at for at in self.order if isinstance(at, int)]
+        return indexes if len(indexes) == len(self.order) else None
 
     def arranged(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The tensors of the claims, in the order of the model's inputs. Inputs left out are filled in."""
@@ -107,7 +107,7 @@ Good = tuple[Statement, tuple[Tensor, ...], str | None]
 
 
 class Fault(NamedTuple):
-    """Why a value is no request; `body_id`, if it was read before."""
+    """A fault says why a value is no request; `body_id`, if it was read before."""
 
     code: Code
     message: str
@@ -166,7 +166,7 @@ class Encoding(ABC, Generic[Held]):
 
     @abstractmethod
     def _question(self, held: Held) -> Question:
-        """What it asks. Raises `Reject` if it is no request."""
+        """The question that it asks. Raises `Reject` if it is no request."""
 
     @abstractmethod
     def _learn(self, form: HeaderForm, value: bytes, held: Held, good: Good) -> None:
@@ -312,10 +312,10 @@ class Judge:
             given.append(NamedTensor(name, datatype, shape, read(signature.input(name), elements)))
         rows, shapes, tensors = signature.judge(given)
         shapes = _one_object(shapes)
-        places = {tensor.name: at for at, tensor in enumerate(given)}
+        claim_at = {tensor.name: at for at, tensor in enumerate(given)}
         order = [
-            places[spec.name]
-            if spec.name in places
+            claim_at[spec.name]
+            if spec.name in claim_at
             else partial(signature.fillings[spec.name].tensor, rows * prod(dims))
             for spec, dims in zip(signature.inputs, shapes, strict=True)
         ]

@@ -20,7 +20,7 @@ from worker.codecs.answer_forms import AskedAnswer, WantedOutput
 from worker.codecs.encodings import oip, protobuf_writer
 from worker.codecs.encodings.elements import from_bytes, from_values, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
-from worker.codecs.encodings.layouts import ComparedEncoding, Places
+from worker.codecs.encodings.layouts import ComparedEncoding, Slices
 from worker.codecs.encodings.oip import Claim, Question, Statement, check_size
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Code, Reject
@@ -89,7 +89,7 @@ class Protobuf(ComparedEncoding[Any]):
         asked = AskedAnswer(map(_output, held.outputs))
         return Question(held.model_name, held.model_version, _claims(held), asked, sequence)
 
-    def _places(self, value: bytes, held: Any, statement: Statement) -> Places | None:
+    def _slices(self, value: bytes, held: Any, statement: Statement) -> Slices | None:
         met = _fields(value, slice(0, len(value)), _MOST_LEARNED)
         raw, claims = list(held.raw_input_contents), statement.claims
         if raw:
@@ -97,9 +97,9 @@ class Protobuf(ComparedEncoding[Any]):
             is_so = [value[at] for at in found] == raw
         else:
             found = [numbers for number, at in met if number == _INPUT_FIELD for numbers in _floats(value, at)]
-            is_whole = statement.places() is not None and len(found) == len(claims)
+            is_whole = statement.claim_indexes() is not None and len(found) == len(claims)
             is_so = is_whole and all(spec.is_float for spec, _ in claims)
-        return Places(found, [at for number, at in met if number == _ID_FIELD]) if is_so else None
+        return Slices(found, [at for number, at in met if number == _ID_FIELD]) if is_so else None
 
 
 def _claims(message: Any) -> Iterator[Claim]:
@@ -121,7 +121,7 @@ _MOST_FIELDS = 10_000
 
 
 def _size_beside_raw(value: bytes) -> int:
-    """How many bytes of a message are not in its `raw_input_contents`. Raises `Reject` for many fields, or odd ones.
+    """The bytes that a message has outside `raw_input_contents`. Raises `Reject` for many fields, or odd ones.
 
     The parser makes an object of 64 to 300 bytes for each input, which may have two bytes in the message.
     """
@@ -136,7 +136,7 @@ def _size_beside_raw(value: bytes) -> int:
 
 
 def _floats(value: bytes, of: slice) -> Iterator[slice]:
-    """The place of the numbers in an input's contents, if these are one packed field of floats, as in memory."""
+    """The slice of the numbers in an input's contents, if these are one packed field of floats, as in memory."""
     contents = [at for number, at in _fields(value, of, _MOST_LEARNED) if number == _CONTENTS_FIELD]
     packed = _fields(value, contents[0], _MOST_LEARNED) if len(contents) == 1 else ()
     if len(packed) == 1 and packed[0][0] in _FLOAT_FIELDS:

@@ -82,7 +82,7 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
             check_booleans(self._boolean, value)
 
     def _count(self, length: int, stated: StatedRows) -> int:
-        """How many rows `length` bytes are. Raises `Reject` if they are no rows, or if the headers say otherwise."""
+        """The number of rows in these bytes. Raises `Reject` if they are no rows, or the headers say otherwise."""
         if stated is NOTHING_STATED and not self._must_state:
             return self._signature.raw_rows(length)
         spec = self._signature.raw_input
