@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from worker.codecs.encodings.layouts import ComparedEncoding, Slices
-from worker.codecs.encodings.oip import Question, Statement
+from worker.codecs.encodings.oip import Good, Question
 from worker.codecs.encodings.oip_json import Object, document_of, question_of
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import HEAD_LENGTH
@@ -34,7 +34,7 @@ class BinaryData(ComparedEncoding[tuple[Object, memoryview]]):
     def _question(self, held: tuple[Object, memoryview]) -> Question:
         return question_of(*held)
 
-    def _slices(self, value: bytes, held: tuple[Object, memoryview], statement: Statement) -> Slices | None:  # noqa: ARG002  # one for all
+    def _slices(self, value: bytes, held: tuple[Object, memoryview], good: Good) -> Slices | None:  # noqa: ARG002  # one for all
         document, tail = held
         sizes: list[Any] = [(entry.get("parameters") or {}).get("binary_data_size") for entry in document["inputs"]]
         if document.get("id") is not None or None in sizes:

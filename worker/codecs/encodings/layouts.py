@@ -69,17 +69,15 @@ class ComparedEncoding(Encoding[Held]):
         return self._judged(form, value)
 
     @abstractmethod
-    def _slices(self, value: bytes, held: Held, statement: Statement) -> Slices | None:
-        """The slices of the tensors and ids; None if they are not all found as bytes of the value."""
+    def _slices(self, value: bytes, held: Held, good: Good) -> Slices | None:
+        """The slices of the tensors and ids; None if the tensors are not all bytes of the value."""
 
     def _learn(self, form: HeaderForm, value: bytes, held: Held, good: Good) -> None:
-        statement, tensors, _ = good
-        found, order = self._slices(value, held, statement), statement.claim_indexes()
+        statement = good[0]
+        found, order = self._slices(value, held, good), statement.claim_indexes()
         if found is None or len(found.ids) > 1:
             return
         in_order = found.tensors if order is None else [found.tensors[at] for at in order]
-        if order is not None and [value[at] for at in in_order] != list(tensors):
-            return
         slices = sorted([*found.tensors, *found.ids], key=lambda at: at.start)
         edges = [slice(0, 0), *slices, slice(len(value), len(value))]
         between = [slice(before.stop, after.start) for before, after in pairwise(edges)]

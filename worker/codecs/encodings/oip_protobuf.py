@@ -21,7 +21,7 @@ from worker.codecs.encodings import oip, protobuf_writer
 from worker.codecs.encodings.elements import from_bytes, from_values, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.encodings.layouts import ComparedEncoding, Slices
-from worker.codecs.encodings.oip import Claim, Question, Statement, check_size
+from worker.codecs.encodings.oip import Claim, Good, Question, check_size
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Code, Reject
 from worker.core.records import Tensor
@@ -89,16 +89,17 @@ class Protobuf(ComparedEncoding[Any]):
         asked = AskedAnswer(map(_output, held.outputs))
         return Question(held.model_name, held.model_version, _claims(held), asked, sequence)
 
-    def _slices(self, value: bytes, held: Any, statement: Statement) -> Slices | None:
+    def _slices(self, value: bytes, held: Any, good: Good) -> Slices | None:
         met = _fields(value, slice(0, len(value)), _MOST_LEARNED)
-        raw, claims = list(held.raw_input_contents), statement.claims
-        if raw:
+        statement, tensors, _ = good
+        if raw := list(held.raw_input_contents):
             found = [at for number, at in met if number == _RAW_FIELD]
             is_so = [value[at] for at in found] == raw
         else:
             found = [numbers for number, at in met if number == _INPUT_FIELD for numbers in _floats(value, at)]
-            is_whole = statement.claim_indexes() is not None and len(found) == len(claims)
-            is_so = is_whole and all(spec.is_float for spec, _ in claims)
+            claims, indexes = statement.claims, statement.claim_indexes()
+            is_whole = indexes is not None and len(found) == len(claims) and all(spec.is_float for spec, _ in claims)
+            is_so = is_whole and [value[found[at]] for at in indexes or ()] == list(tensors)
         return Slices(found, [at for number, at in met if number == _ID_FIELD]) if is_so else None
 
 
