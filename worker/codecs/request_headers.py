@@ -45,8 +45,8 @@ _PACKED = frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy",
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 
-# The headers that the worker knows, as they were sent, by their names in lower case.
-KnownHeaders = dict[str, tuple[str, bytes]]
+# The values of the headers that the worker knows, by their names in lower case.
+KnownHeaders = dict[str, bytes]
 
 # Headers that say how a request is encoded and its answer wanted: publishers use few different values.
 _FORM = frozenset(
@@ -240,7 +240,7 @@ class Envelopes:
         timeout, fault, request_id = self._timeout, form.fault, None
         if layout.times_at:
             faults = [fault] if fault is not None else []
-            timeout = self._asked({plain: (plain, values[at]) for plain, at in layout.times_at.items()}, faults)
+            timeout = self._asked({plain: values[at] for plain, at in layout.times_at.items()}, faults)
             fault = faults[0] if faults else None
         if layout.request_id_at is not None:
             request_id = _text(values[layout.request_id_at]) or None
@@ -276,7 +276,7 @@ class Envelopes:
         return form
 
     def _read_form(self, headers: Headers) -> HeaderForm:
-        found: KnownHeaders = {header[0].lower(): header for header in headers}  # type: ignore[misc]  # it has a value
+        found: KnownHeaders = {name.lower(): value for name, value in headers}  # type: ignore[misc]  # it has a value
         faults = ["the headers: the name of a header is not UTF-8"] if headers == UNREADABLE_HEADERS else []
         content_type = self._content_type(found, faults)
         if _ENCODING in found and content_type == OCTETS:
@@ -294,7 +294,7 @@ class Envelopes:
         """The place for the answer. One that is not possible is a fault, answered in the response topic."""
         if not REPLY_NAMES.isdisjoint(found):
             try:
-                return self._reply_topics.read({name: value for name, (_, value) in found.items()})
+                return self._reply_topics.read(found)
             except Reject as no:
                 faults.append(no.message)
         return None
@@ -303,12 +303,12 @@ class Envelopes:
         """The timeout of the headers, or the default if they name none."""
         asked = self._timeout or Timeout()
         if TIMEOUT in found:
-            digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
+            digits = _digits(found[TIMEOUT], _TIMEOUT_DIGITS)
             if not digits:
                 faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {_shown(found, TIMEOUT)}")
             asked = Timeout(digits / 1000)
         if DEADLINE in found:
-            until = _until(found[DEADLINE][1])
+            until = _until(found[DEADLINE])
             if until is None:
                 got = _shown(found, DEADLINE)
                 faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}")
@@ -319,7 +319,7 @@ class Envelopes:
         """One of our content types, or an empty text for another one."""
         if CONTENT_TYPE not in found:
             return self._default
-        text = _text(found[CONTENT_TYPE][1])
+        text = _text(found[CONTENT_TYPE])
         name = (text or "").partition(";")[0].strip().strip('"').lower()
         if name in CONTENT_TYPES:
             return name
@@ -339,7 +339,7 @@ def _with_values(headers: Headers) -> Headers:
 
 
 def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:
-    if (_text(found[_ENCODING][1]) or "").strip().lower() in _PACKED:
+    if (_text(found[_ENCODING]) or "").strip().lower() in _PACKED:
         faults.append(
             f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
             "producer compress (compression.type)"
@@ -347,7 +347,7 @@ def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:
 
 
 def _accepted(found: KnownHeaders, own: str, faults: list[str]) -> tuple[str, ...]:
-    text = _text(found[ACCEPT][1]) if ACCEPT in found else ""
+    text = _text(found[ACCEPT]) if ACCEPT in found else ""
     accepted = admitted(text.strip() or "*/*", own) if text is not None else ()
     if not accepted:
         faults.append(f"accept: only {', '.join(CONTENT_TYPES)} can be served, got {_shown(found, ACCEPT)}")
@@ -357,7 +357,7 @@ def _accepted(found: KnownHeaders, own: str, faults: list[str]) -> tuple[str, ..
 def _head_length(found: KnownHeaders, faults: list[str]) -> int | None:
     if _HEAD_LENGTH not in found:
         return None
-    digits = found[_HEAD_LENGTH][1].strip()
+    digits = found[_HEAD_LENGTH].strip()
     if digits.isdigit() and len(digits) <= 10:
         return int(digits)
     faults.append(f"{HEAD_LENGTH}: expected a number of bytes, got {_shown(found, _HEAD_LENGTH)}")
@@ -367,8 +367,8 @@ def _head_length(found: KnownHeaders, faults: list[str]) -> int | None:
 def _stated_rows(found: KnownHeaders, faults: list[str]) -> StatedRows:
     if DATATYPE not in found and ROWS not in found:
         return NOTHING_STATED
-    datatype = found[DATATYPE][1].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
-    rows = _digits(found[ROWS][1], _ROWS_DIGITS) if ROWS in found else None
+    datatype = found[DATATYPE].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
+    rows = _digits(found[ROWS], _ROWS_DIGITS) if ROWS in found else None
     if rows == 0:
         faults.append(f"{ROWS}: expected a number of rows, 1 to 999999999, got {_shown(found, ROWS)}")
     return StatedRows(datatype, rows)
@@ -377,7 +377,7 @@ def _stated_rows(found: KnownHeaders, faults: list[str]) -> StatedRows:
 def _state(found: KnownHeaders, faults: list[str]) -> StateUse | None:
     if STATE not in found:
         return None
-    text = (_text(found[STATE][1]) or "").strip().lower()
+    text = (_text(found[STATE]) or "").strip().lower()
     if text in _STATE_USES:
         return StateUse(text)
     faults.append(f"{STATE}: expected {', '.join(StateUse)}, got {_shown(found, STATE)}")
@@ -405,4 +405,4 @@ def _text(value: bytes) -> str | None:
 
 
 def _shown(found: KnownHeaders, name: str) -> str:
-    return repr(found[name][1][:60])[1:]
+    return repr(found[name][:60])[1:]
