@@ -50,7 +50,7 @@ class Slices(NamedTuple):
 class ComparedEncoding(Encoding[Held]):
     """An encoding whose values have layouts. It owns the ones that it has met, by the lengths of value and head."""
 
-    has_views = False  # its tensors are views of the value, not copies
+    has_views = False  # True: its tensors are views of the value, which copy nothing
 
     def __init__(self, judge: Judge, most_bytes: int) -> None:
         super().__init__(judge, most_bytes)
@@ -92,7 +92,7 @@ class ComparedEncoding(Encoding[Held]):
 
 
 def _parts(slices: Sequence[slice]) -> Callable[[Any], tuple[Any, ...]]:
-    """Cuts these parts out of a value, all at once."""
+    """The function that cuts these parts out of a value, all at once."""
     if len(slices) > 1:
         return itemgetter(*slices)
     (only,) = slices
