@@ -32,6 +32,7 @@ from tests.unit.codecs.builders import (
     packed,
     read_all,
     record,
+    said,
     taking,
     tensor,
 )
@@ -341,6 +342,17 @@ def test_what_was_met_is_known(encoding: str, monkeypatch: pytest.MonkeyPatch) -
 
     assert all(isinstance(one, One) for one in found)
     assert judged == []
+
+
+def test_equal_bytes_with_another_head_are_another_value() -> None:
+    """A header says where the head ends. Under another one a value that was met is judged anew."""
+    codec, met = codecs(TEXTS), in_binary(1, 4)
+    length = int(said(met.headers)[HEAD_LENGTH])
+    given = [met, *[met._replace(headers=[AS_ROWS, (HEAD_LENGTH, b"%d" % (length + by))]) for by in (-1, 1, 32)]]
+
+    for _ in range(2):
+        assert list(map(facts, read_all(codec, given))) == [alone(TEXTS, one) for one in given]
+        assert [isinstance(one, One) for one in read_all(codec, given)] == [True, False, False, False]
 
 
 def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
