@@ -308,11 +308,11 @@ class Envelopes:
                 faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {_shown(found, TIMEOUT)}")
             asked = Timeout(digits / 1000)
         if DEADLINE in found:
-            until = _until(found[DEADLINE])
-            if until is None:
+            digits = _digits(found[DEADLINE], _DEADLINE_DIGITS)
+            if not digits:
                 got = _shown(found, DEADLINE)
                 faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}")
-            asked = Timeout(asked.seconds, until)
+            asked = Timeout(asked.seconds, digits / 1000 or None)
         return asked
 
     def _content_type(self, found: KnownHeaders, faults: list[str]) -> str:
@@ -382,12 +382,6 @@ def _state(found: KnownHeaders, faults: list[str]) -> StateUse | None:
         return StateUse(text)
     faults.append(f"{STATE}: expected {', '.join(StateUse)}, got {_shown(found, STATE)}")
     return None
-
-
-def _until(value: bytes) -> float | None:
-    """Seconds since the epoch; None for any other value."""
-    digits = _digits(value, _DEADLINE_DIGITS)
-    return digits / 1000 if digits else None
 
 
 def _digits(value: bytes, lengths: range) -> int:
