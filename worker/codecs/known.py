@@ -7,7 +7,7 @@ from typing import TypeVar
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
-MOST = 4096
+MOST = 4096  # statements or layouts: many more than publishers use at once
 _MOST_BYTES = 4 * 1024 * 1024  # of publishers, in one `Known`
 
 
