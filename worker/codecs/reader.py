@@ -24,7 +24,7 @@ from worker.core.records import NO_IDS, Ids, Record, Rejection
 from worker.core.tensors.signature import Signature
 
 
-class Reader:
+class RequestReader:
     """The wire contract for some models, on the way in."""
 
     def __init__(self, signatures: Sequence[Signature], wire: Wire) -> None:
@@ -98,7 +98,7 @@ class Reader:
         return Rejection(record, code, message, envelope.form.reply, _named(envelope.ids, body_id), is_silent)
 
     def _refusal_of(self, record: Record, envelope: Envelope) -> Fault | None:
-        """Why the value may not be read; None if it may.
+        """The reason why the value may not be read; None if it may.
 
         If the headers are wrong, its publisher may know it by the body's id alone.
         """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from worker.codecs.answer_forms import Asked
+from worker.codecs.answer_forms import AskedAnswer
 from worker.codecs.encodings.elements import check_booleans
-from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Part, Question, Reads, Statement
+from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Part, Question, Reads, Statement
+from worker.codecs.known import Known
 from worker.codecs.request_headers import NOTHING_STATED, HeaderForm, StatedRows
 from worker.codecs.wire_contract import DATATYPE, ROWS
 from worker.core.failures import Reject
@@ -66,10 +67,10 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
         self._check(form, value)  # what it is goes before what is wrong with it
         (spec,) = self._signature.required
         claim = Claim(spec.name, spec.datatype, [rows, *[d or 0 for d in spec.dims]], lambda *_: memoryview(value))
-        return Question(None, None, [claim], Asked(is_rows=True))
+        return Question(None, None, [claim], AskedAnswer(is_rows=True))
 
-    def _learn(self, value: bytes, held: tuple[HeaderForm, bytes], good: Good) -> None:
-        self._known.learn((held[0], len(value)), good[0])
+    def _learn(self, form: HeaderForm, value: bytes, held: tuple[HeaderForm, bytes], good: Good) -> None:  # noqa: ARG002  # one for all encodings
+        self._known.learn((form, len(value)), good[0])
 
     def _check(self, form: HeaderForm, value: bytes) -> None:
         """Raises `Reject` if the value is a file, or no booleans where booleans are expected."""
@@ -81,7 +82,7 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
             check_booleans(self._boolean, value)
 
     def _count(self, length: int, stated: StatedRows) -> int:
-        """How many rows `length` bytes are. Raises `Reject` if they are no rows, or if the headers say otherwise."""
+        """The number of rows in these bytes. Raises `Reject` if they are no rows, or the headers say otherwise."""
         if stated is NOTHING_STATED and not self._must_state:
             return self._signature.raw_rows(length)
         spec = self._signature.raw_input
