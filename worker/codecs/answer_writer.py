@@ -163,6 +163,8 @@ def _addressed(
 ) -> list[Fields]:
     """The answers with these values. After the headers that all share comes each one's own, then its address."""
     same, (topic, chosen) = shared.headers, shared.to
+    if extras and extras.count(extras[0]) == len(extras):  # nearly always
+        same, extras = [*same, *extras[0]], ()
     of, number = chunk.records[0].partition
     place = f"{of}/{number}/".encode()
     if chunk.ids is None and not extras:

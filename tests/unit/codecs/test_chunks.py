@@ -94,16 +94,17 @@ def test_all_records_of_a_kind_are_one_chunk() -> None:
     assert plain.form == read_all(codecs(), given[:1])[0].form
 
 
-def test_texts_of_any_length_are_one_chunk() -> None:
-    """They differ only in the lengths of their tensors, which may be met for the first time or again."""
+@pytest.mark.parametrize("encoding", ["protobuf", "binary", "json"])
+def test_texts_of_any_length_are_one_chunk(encoding: str) -> None:
+    """They differ in the lengths of their tensors and heads, which may be met for the first time or again."""
     codec = codecs(TEXTS)
-    given = [in_protobuf(at, length) for at, length in enumerate([3, 5, 3, 9, 5, 3])]
+    given = [IN_ENCODING[encoding](at, length) for at, length in enumerate([3, 5, 3, 99, 5, 3])]
 
     for _ in range(2):
         (chunk,), _ = codec.read(given)
 
-        assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (9,), (5,), (3,)]
-        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 72, 40, 24]
+        assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (99,), (5,), (3,)]
+        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 792, 40, 24]
         assert chunk.shapes[0] is chunk.shapes[5]
 
 

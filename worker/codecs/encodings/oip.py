@@ -135,22 +135,23 @@ class Encoding(ABC, Generic[Held]):
         self._judge = judge
         self._most_bytes = most_bytes
 
-    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Reads:
-        """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
-        read = self._read
-        found = [read(form, value) for value in values]
-        first = found[0][0]
-        if isinstance(first, Statement) and form in first.kinds and countOf(map(_first, found), first) == len(found):
-            return [_part(first.kinds[form], range(len(found)), found)], []  # type: ignore[arg-type]  # no faults
-        good: Sequence[Good] = found  # type: ignore[assignment]  # unless there are faults
-        at: Sequence[int] = range(len(found))
-        faults: Sequence[tuple[int, Fault]] = []
-        if Fault in map(type, found) or not all(form in statement.kinds for statement in {one[0] for one in good}):
-            found = [one if isinstance(one, Fault) else self._admitted(form, one) for one in found]
-            faults = [(index, one) for index, one in enumerate(found) if isinstance(one, Fault)]
-            at = [index for index, one in enumerate(found) if not isinstance(one, Fault)]
-            good = [one for one in found if not isinstance(one, Fault)]
-        return self._parts(form, at, good) if good else [], faults
+    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes]) -> Reads:
+        """Read values whose headers have these forms, none of them empty: the good ones, and the faults by index."""
+        found = list(map(self._read, forms, values))
+        form, first, count = forms[0], found[0][0], len(found)
+        if isinstance(first, Statement) and forms.count(form) == count and countOf(map(_first, found), first) == count:
+            kind = first.kinds.get(form)
+            if kind is not None:
+                return [_part(kind, range(count), found)], []  # type: ignore[arg-type]  # no faults
+        kinds = [
+            one if isinstance(one, Fault) else one[0].kinds.get(form) or self._admitted(form, one)
+            for form, one in zip(forms, found, strict=True)
+        ]
+        faults = [(at, kind) for at, kind in enumerate(kinds) if isinstance(kind, Fault)]
+        good = [at for at in range(count) if not isinstance(kinds[at], Fault)] if faults else range(count)
+        groups = grouped([kinds[at] for at in good], keeps_order=self._judge.has_state) if good else ()
+        indexes = [[good[at] for at in some] if faults or len(some) < count else good for some in groups]
+        return [_part(kinds[at[0]], at, [found[one] for one in at]) for at in indexes], faults  # type: ignore[arg-type, misc]  # as above
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
         """The body's id. Raises `Reject` if it cannot be read."""
@@ -181,28 +182,23 @@ class Encoding(ABC, Generic[Held]):
             statement, tensors = self._judge.judge(self._question(held))
         except Reject as no:
             return Fault(no.code, no.message, body_id)
-        good = self._admitted(form, (statement, tensors, body_id))
-        if not isinstance(good, Fault):
-            self._learn(form, value, held, good)
+        good = statement, tensors, body_id
+        kind = self._admitted(form, good)
+        if isinstance(kind, Fault):
+            return kind
+        self._learn(form, value, held, good)
         return good
 
-    def _admitted(self, form: HeaderForm, good: Good) -> Good | Fault:
-        """The value under headers of this form, or the fault if no admitted encoding can carry its answer."""
+    def _admitted(self, form: HeaderForm, good: Good) -> Kind | Fault:
+        """The kind of the value under headers of this form, or the fault if no admitted encoding carries its answer."""
         statement, _, body_id = good
-        if form in statement.kinds:
-            return good
         try:
             reply = reply_form(statement.signature, form, statement.asked)
         except Reject as no:
             return Fault(no.code, no.message, body_id)
-        statement.kinds.learn(form, _kind(statement.signature.key, reply, form.state))
-        return good
-
-    def _parts(self, form: HeaderForm, at: Sequence[int], good: Sequence[Good]) -> Sequence[Part]:
-        """These values in columns, for each kind."""
-        kinds = [one[0].kinds[form] for one in good]
-        groups = grouped(kinds, keeps_order=self._judge.has_state)
-        return [_part(kinds[some[0]], [at[one] for one in some], [good[one] for one in some]) for some in groups]
+        kind = _kind(statement.signature.key, reply, form.state)
+        statement.kinds.learn(form, kind)
+        return kind
 
 
 _first = itemgetter(0)
