@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, P1, World, record, sources
-from tests.chunks import answer_of, taken
+from tests.builders import World, sources
+from tests.chunks import P0, P1, answer_of, record, taken
 from tests.fakes import CommitFate
 from tests.unit.delivery.test_exactly_once import rejection, send
 from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.builders import P0, P1, World, record, sources
-from tests.chunks import RAW
+from tests.builders import World, sources
+from tests.chunks import P0, P1, RAW, record
 from tests.fakes import TransactionFate
 from worker.core.failures import Code, KafkaFatal
 from worker.core.ordering.ledger import Place, Places, Stretch

@@ -10,21 +10,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tests.builders import (
-    CONDUCT,
-    NONSENSE,
-    P0,
-    POISON,
-    POLICY,
-    SHORT,
-    World,
-    floats,
-    record,
-    rows_model,
-    signature,
-    sources,
-)
-from tests.chunks import offsets
+from tests.builders import CONDUCT, NONSENSE, POISON, POLICY, SHORT, World, rows_model, sources
+from tests.chunks import P0, floats, offsets, record, signature
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import CONDUCT, NONSENSE, P0, P1, POISON, POLICY, SHORT, World, floats, record
-from tests.chunks import singles
+from tests.builders import CONDUCT, NONSENSE, POISON, POLICY, SHORT, World
+from tests.chunks import P0, P1, floats, record, singles
 from tests.fakes import TransactionFate
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.chunk import Chunk, Reading

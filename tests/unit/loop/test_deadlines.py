@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, floats, record
+from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World
+from tests.chunks import P0, P1, floats, record
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields, Message, Suspect

@@ -7,7 +7,8 @@ from operator import attrgetter
 
 import pytest
 
-from tests.builders import BOUNDS, P0, P1, World, record
+from tests.builders import BOUNDS, World
+from tests.chunks import P0, P1, record
 from tests.fakes import Newcomer, TransactionFate
 from worker.core.failures import TooManyRejections
 from worker.core.records import Partition, Record

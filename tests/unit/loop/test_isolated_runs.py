@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.builders import P0, P1, POISON, World, floats, record, sources
+from tests.builders import POISON, World, sources
+from tests.chunks import P0, P1, floats, record
 from tests.fakes import Broker, Clock, CommitFate, TransactionFate
 from worker.core.chunk import Reading
 from worker.core.failures import Code, DeadlineMissed, KafkaFatal

@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 
-from tests.builders import P0, World, record
+from tests.builders import World
+from tests.chunks import P0, record
 from tests.chunks import offsets as of_batch
 from tests.fakes import Broker
 from worker.core.batching.batcher import BatchPolicy

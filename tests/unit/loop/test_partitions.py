@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
+from tests.builders import BOUNDS, CONDUCT, POISON, World
+from tests.chunks import P0, P1, record
 from tests.fakes import TransactionFate
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.failures import ModelBroken

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.builders import P0, POLICY, record
-from tests.chunks import taken
+from tests.builders import POLICY
+from tests.chunks import P0, record, taken
 from tests.fakes import MODEL
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect

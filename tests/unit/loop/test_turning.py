@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
+from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World
+from tests.chunks import P0, P1, record
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy

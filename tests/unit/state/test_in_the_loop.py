@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, STATE, World, record
+from tests.builders import NONSENSE, POISON, SPOILT, STATE, World
+from tests.chunks import P0, P1, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, World
+from tests.builders import World
+from tests.chunks import P0
 from tests.fakes import CommitFate, FakeStore, TransactionFate
 from tests.unit.state.test_in_the_loop import answers, both, in_memory, kept, of, served
 from worker.core.failures import BadConfiguration
