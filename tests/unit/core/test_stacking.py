@@ -51,14 +51,6 @@ def test_a_lone_aligned_tensor_is_not_copied() -> None:
     assert np.shares_memory(stacked.feeds["x"], values)
 
 
-def test_records_are_stacked_in_order() -> None:
-    """Chunk by chunk, and each record with all its rows."""
-    stacked = batch(chunk(3, 4, 5, rows=[1, 2, 1]), one(7, 8.0, 9.0))
-
-    assert stacked.feeds["x"].tolist() == [[3], [4], [4], [5], [8], [9]]
-    assert (stacked.rows, stacked.shapes, stacked.kind.model) == (6, ((1,),), stacked.model)
-
-
 @pytest.mark.parametrize("bad", [[0], [1], [3], [0, 1], [1, 3], [0, 3], [0, 2], [0, 1, 2]])
 def test_non_finite_input_convicts_only_its_own_record(bad: list[int]) -> None:
     """The other records are stacked without it, be it the first, the last, or one in the middle of its chunk."""
@@ -113,29 +105,6 @@ def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int
     assert (list(rows_by_offset(parts)), guilty(parts.refused)) == ([0], [2])
     assert parts.refused[0].rejection.code is Code.INTERNAL
     assert parts.refused[0].rejection.message == "output y: the model answered NaN or infinity"
-
-
-@pytest.mark.parametrize("bad", [[], [0], [1], [3], [0, 1], [0, 2, 3], [0, 1, 2, 3]])
-def test_a_bad_output_costs_its_own_record_the_answer(bad: list[int]) -> None:
-    """The others keep their own rows, be it the first, the last, or one in the middle of its chunk."""
-    stacked = batch(one(7, 1.0), chunk(0, 1, 2, 3, rows=[1, 2, 1, 2]), one(8, 1.0, 1.0))
-    output = np.arange(9, dtype="f4").reshape(9, 1)
-    rows = {7: [[0]], 0: [[1]], 1: [[2], [3]], 2: [[4]], 3: [[5], [6]], 8: [[7], [8]]}
-    for at in bad:
-        output[rows[at][-1]] = math.nan
-
-    parts = split(stacker(), stacked, output)
-
-    assert guilty(parts.refused) == bad
-    assert rows_by_offset(parts) == {offset: own for offset, own in rows.items() if offset not in bad}
-
-
-def test_a_group_of_the_guilty_makes_no_batch() -> None:
-    """An empty batch is not run."""
-    stacked, refused = stacker().stack([one(0, math.inf), one(1, math.nan)], ClosedBy.LINGER)
-
-    assert stacked is None
-    assert len(refused) == 2
 
 
 def test_non_finite_values_pass_where_they_are_allowed() -> None:
