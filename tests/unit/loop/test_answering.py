@@ -51,19 +51,6 @@ def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
     assert [r.record.offset for r in world.events.rejections] == [1, 2]
 
 
-@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
-def test_one_bad_request_costs_its_neighbours_nothing(bad: float) -> None:
-    """Whatever is wrong with one row, the other requests of its batch get their results, in order."""
-    world = world_of()
-    world.broker.append(*[record(at, bad if at == 2 else at) for at in range(8)])
-
-    world.turn_for(0.5)
-
-    assert world.answered() == names(*range(8))
-    assert world.answered("error") == names(2)
-    assert world.broker.committed == {P0: 8}
-
-
 def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
     """The original goes to the dead letters once, and an answer to its requester."""
     world = world_of()

@@ -78,41 +78,6 @@ def test_a_chunk_is_cut_where_a_batch_is_full() -> None:
     assert world.broker.committed == {P0: ROWS + 3, P1: 2 * ROWS - 3}
 
 
-def test_a_chunk_is_cut_where_a_batch_has_its_bytes() -> None:
-    """Three records of four bytes fit into fourteen bytes."""
-    world = world_of(policy=BatchPolicy(max_rows=100, max_bytes=14, linger=0.0))
-    world.broker.append(*[record(at, at) for at in range(7)])
-
-    world.turn_for(0.5)
-
-    assert [batch.rows for batch in world.lanes.ran] == [3, 3, 1]
-    assert world.answered() == names(*range(7))
-
-
-def test_a_record_larger_than_a_batch_is_cut_when_it_is_alone() -> None:
-    """A chunk of such records is taken one by one."""
-    world = world_of(policy=BatchPolicy(max_rows=100, max_bytes=3, linger=0.0))
-    world.broker.append(*[record(at, at) for at in range(3)])
-
-    world.turn_for(0.5)
-
-    assert world.answered() == names(*range(3))
-
-
-@pytest.mark.parametrize("rows", [ROWS, ROWS + 1, 3 * ROWS])
-@pytest.mark.parametrize("timeout", [None, 60.0])
-def test_records_of_more_rows_than_a_batch_are_cut_side_by_side(rows: int, timeout: float | None) -> None:
-    """They come as one chunk, and each goes as pieces of its own."""
-    world = world_of(chunk=100)
-    world.broker.append(*[record(at, *[at] * rows, timeout=timeout) for at in range(6)])
-
-    world.turn_for(1.0)
-
-    assert max(batch.rows for batch in world.lanes.ran) == ROWS
-    assert world.answered("ok") == names(*range(6))
-    assert world.broker.committed == {P0: 6}
-
-
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
 @pytest.mark.parametrize("where", [0, 2, ROWS - 1, ROWS], ids=["first", "middle", "last", "first of the next"])
@@ -149,20 +114,6 @@ def test_records_of_different_lengths_keep_their_own_rows(lengths: list[int], ba
     expected = [values for at, values in enumerate(rows) if bad is None or at != wrong]
     assert results(world) == [floats(*[2 * value for value in values]) for values in expected]
     assert world.broker.committed == {P0: len(lengths)}
-
-
-def test_rejections_among_others_are_answered_at_their_own_places() -> None:
-    """A record that is no request leaves no gap in the columns of the others."""
-    world = world_of(policy=BatchPolicy(max_rows=100, max_bytes=1 << 20, linger=0.0))
-    odd = {0, 3, 4, 8}
-    world.broker.append(*[record(at, value=b"odd") if at in odd else record(at, at) for at in range(9)])
-
-    world.turn_for(0.5)
-
-    assert world.answered() == names(*range(9))
-    assert world.answered("error") == names(*sorted(odd))
-    assert results(world) == [floats(2 * at) for at in range(9) if at not in odd]
-    assert [batch.rows for batch in world.lanes.ran] == [5]
 
 
 def test_a_record_that_is_answered_twice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

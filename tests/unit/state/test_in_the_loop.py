@@ -106,38 +106,6 @@ def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() ->
     assert w.clock.now - began < 3 * REPORT_WAIT
 
 
-@joined
-def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
-    """This includes a deletion. Another client may have chosen that partition for the key."""
-    w = world(P0, P1, joins=joins)
-
-    served(w, record(0, 1, key=b"k", partition=P1), record(1, 1, key=b"b", partition=P1), of(0, 1, state="delete"))
-
-    changes = [m for m in w.broker.answers if m.topic == CHANGELOG]
-    assert sorted((m.key, m.partition) for m in changes) == [(b"b", 1), (b"k", 0), (b"k", 1)]
-
-
-@both
-def test_rows_of_a_request_are_steps(*, exactly_once: bool) -> None:
-    """The answer has a row for each step; the next request goes on from the last."""
-    w = world(exactly_once=exactly_once)
-
-    found = served(w, of(0, 1, 2, 3), of(1, 4), of(2, 7, 8, key=b"b"))
-
-    assert found == {name(0): [1, 3, 6], name(1): [10], name(2): [7, 15]}
-    assert kept(w) == {b"k": 10, b"b": 15}
-
-
-def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
-    """The key is free if no request waits behind them."""
-    w = world()
-
-    served(w, of(0, NONSENSE, 1, 2))
-
-    assert w.by_key.waiting == 0
-    assert served(w, of(1, 5))[name(1)] == [5]
-
-
 @pytest.mark.parametrize("bad", [POISON, NONSENSE, SPOILT])
 @joined
 def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: bool) -> None:
@@ -148,32 +116,6 @@ def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: b
 
     assert found == {name(0): [1], name(1): "error", name(2): "error", name(3): [5], name(4): [5]}
     assert kept(w) == in_memory(w) == {b"k": 5, b"b": 5}
-
-
-@joined
-def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) -> None:
-    """The rows lie next to each other in one batch, each with another key."""
-    w = world(joins=joins)
-
-    found = served(w, *(of(n, SPOILT if n == 1 else n + 1, key=b"%d" % n) for n in range(4)))
-
-    assert found == {name(0): [1], name(1): "error", name(2): [3], name(3): [4]}
-    assert kept(w) == {b"0": 1, b"2": 3, b"3": 4}
-
-
-@both
-def test_a_request_may_read_begin_anew_or_delete(*, exactly_once: bool) -> None:
-    """`read` writes nothing, `reset` begins without a state, `delete` leaves none."""
-    w = world(exactly_once=exactly_once)
-
-    found = served(
-        w, of(0, 1), of(1, 2, state="read"), of(2, 3), of(3, 4, state="reset"), of(4, 5, state="delete"), of(5, 6)
-    )
-
-    assert found == {name(0): [1], name(1): [3], name(2): [4], name(3): [4], name(4): [9], name(5): [6]}
-    assert kept(w) == in_memory(w) == {b"k": 6}
-    served(w, of(6, 1, state="delete"))
-    assert kept(w) == in_memory(w) == {}
 
 
 @joined
@@ -234,18 +176,6 @@ def test_a_partition_that_leaves_while_it_is_restored_is_not_restored() -> None:
 
     assert served(w, of(1, 2))[name(1)] == [3]
     assert len(w.events.restored_keys) == 2
-
-
-def test_what_a_lane_gives_back_of_a_partition_that_left_is_not_written() -> None:
-    """It ended after the partition had gone, and the next owner runs the request."""
-    w = world(P0)
-    w.lanes.seconds = lambda: 5.0
-    w.broker.append(of(0, 1))
-    w.turn_for(0.1)
-    w.source.lose(P0)
-    w.turn_for(6.0)
-
-    assert in_memory(w) == {}
 
 
 @joined
@@ -439,15 +369,6 @@ def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once
     assert in_memory(w) == kept(w)
 
 
-def test_a_key_without_a_state_may_be_refused() -> None:
-    """A reset is accepted; later steps of a sequence have the state of the earlier ones."""
-    w = world(missing="refuse", ttl=10.0)
-
-    found = served(w, of(0, 1, at=1.0), of(1, 1, 2, state="reset", at=1.0), of(2, 4, 5, at=2.0), of(3, 1, at=60.0))
-
-    assert [found[name(n)] for n in range(4)] == ["error", [1, 3], [7, 12], "error"]
-
-
 @joined
 def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: bool) -> None:
     """The requests behind come in one poll, wait until those are done, and then share batches."""
@@ -470,27 +391,6 @@ def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: b
     }
     assert kept(w) == {b"k": 27, b"b": 9}
     assert [batch.rows for batch in w.lanes.ran] == [1, 1, 1, 1, 2, 1, 1]
-
-
-def test_many_keys_find_room() -> None:
-    """Slots are reused, and their number grows when needed."""
-    w = world(bounds=Bounds(records=5000, rows=5000, size=1 << 20))
-    served(w, *(of(n, 5000 + n, key=b"%d" % n) for n in range(3000)))
-    served(w, *(of(3000 + n, 1, key=b"%d" % n, state="delete") for n in range(10)))
-    served(w, *(of(3010 + n, n, key=b"again-%d" % n) for n in range(10)))
-
-    assert w.key_states.keys == 3000
-    assert w.key_states.size == 12_000
-    assert in_memory(w) == {b"%d" % n: 5000 + n for n in range(10, 3000)} | {b"again-%d" % n: n for n in range(10)}
-
-
-def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
-    """This holds for any number of batches."""
-    w = world(exactly_once=True)
-    for n in range(80):
-        served(w, of(n, 1, key=b"%d" % (n % 3)))
-
-    assert len(w.key_states._undos) < 70
 
 
 def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
@@ -617,16 +517,6 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     w.key_states._ahead[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
-
-
-@joined
-def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
-    """No request gets to see it."""
-    w = world(joins=joins)
-
-    found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
-
-    assert found == {name(0): [1], name(1): [SPOILT + 1], name(2): "error", name(3): [SPOILT + 1], name(4): [2]}
 
 
 def test_a_changelog_of_another_models_states_ends_the_worker() -> None:
