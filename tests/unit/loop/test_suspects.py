@@ -24,15 +24,6 @@ def add(suspects: Suspects, offset: int, partition: Partition = P0) -> bool:
     return suspects.add(one, place)
 
 
-def in_order(suspects: Suspects) -> list[str]:
-    """End all isolated runs, and return their records in order."""
-    sources = []
-    while suspects.runs:
-        sources.append(suspects.runs[0].record.source)
-        suspects.end()
-    return sources
-
-
 def test_a_suspect_ends_with_what_could_have_been_under_way() -> None:
     """A later record cannot have ended an earlier process, so from it on the partition is normal."""
     suspects = suspects_of(until=10)
