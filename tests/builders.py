@@ -96,6 +96,11 @@ SUMS = (TensorSpec("y", "FP32", (1,)), TensorSpec("next", "FP32", (1,)))
 STATE = StateLayout((StateTensor(TensorSpec("sum", "FP32", (1,)), "next"),), (np.zeros(1, "<f4"),))
 
 
+def names(*offsets: int) -> list[str]:
+    """The sources of these records of P0."""
+    return [f"{P0}/{offset}" for offset in offsets]
+
+
 def sources(messages: Sequence[Message]) -> list[str]:
     """Names the records that these messages answer, by their `source` header."""
     return [(dict(m.headers)["source"] or b"").decode() for m in messages]

@@ -300,14 +300,7 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
         waiting.add(of_length(offset, 1 + offset % 3), float(offset))
 
     assert len(waiting._by_shapes[MODEL]) <= 2
-    assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert sorted(at for _ in range(6) if (group := waiting.drain()) for at in offsets(group)) == [*range(6)]
 
 
 def test_the_batcher_shows_itself() -> None:

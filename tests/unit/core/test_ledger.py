@@ -6,6 +6,7 @@ import pytest
 
 from tests.chunks import P0, P1, acknowledged, answer_of, answered, places_of, record, rejection, settled, taken
 from worker.core.ordering.ledger import OffsetLedger, Place, Stretch, stretches_of, taken_at
+from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Answer, Partition
 
 
@@ -52,9 +53,10 @@ def test_places_and_stretches_name_their_records() -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_no_record_is_answered_twice(is_gone: object) -> None:
+@pytest.mark.parametrize("order", LEDGERS)
+def test_no_record_is_answered_twice(order: Order, is_gone: object) -> None:
     """Neither while its first answer waits, nor after that has left."""
-    ledger = OffsetLedger()
+    ledger = LEDGERS[order]()
     first, second = together(ledger, 0, 1)
     answered(ledger, *([first, second] if is_gone else [second]))
 
@@ -90,23 +92,6 @@ def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
     ledger.committed({P0: 100})
     settled(ledger, *together(ledger, 2))
     assert ledger.committable() == {P0: 3}
-
-
-def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
-    """The new line does not know the old line's places."""
-    ledger = OffsetLedger()
-    [old] = together(ledger, 0)
-    ledger.forget([P0])
-    [new] = together(ledger, 0)
-
-    assert answered(ledger, old) == []
-    acknowledged(ledger, old)
-
-    assert new.places.answers == [None]
-    assert (ledger.knows(new.places), ledger.knows(old.places)) == (True, False)
-    assert ledger.records == 1
-    assert ledger.committable() == {}
-    assert ledger.owes([P0])
 
 
 def test_nobody_knows_of_an_answer_in_doubt_whether_it_is_durable() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.chunks import P0, P1, answer_of, answered, record, settled, taken
 from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
+from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import Partition
 
 
@@ -50,17 +48,6 @@ def test_a_record_without_a_key_waits_for_nobody() -> None:
     assert answered(ledger, second_none, second_empty) == [second_none]
     assert answered(ledger, empty) == [empty, second_empty]
     assert answered(ledger, none) == [none]
-
-
-@pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], ids=["none", "key"])
-def test_no_record_is_answered_twice(ledger_of: type[OffsetLedger]) -> None:
-    """A second answer would leave, too."""
-    ledger = ledger_of()
-    first, _ = track(ledger, b"a", b"b")
-    answered(ledger, first)
-
-    with pytest.raises(AssertionError, match="answered twice"):
-        answered(ledger, first)
 
 
 def test_what_is_forgotten_is_remembered_nowhere() -> None:

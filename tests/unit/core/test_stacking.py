@@ -12,7 +12,7 @@ import pytest
 from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stacker
 from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, RunStates, cut
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, ClosedBy, Ids
+from worker.core.records import Array, ClosedBy
 from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, reject
 
 
@@ -51,25 +51,6 @@ def test_a_lone_aligned_tensor_is_not_copied() -> None:
     assert np.shares_memory(stacked.feeds["x"], values)
 
 
-@pytest.mark.parametrize("bad", [[0], [1], [3], [0, 1], [1, 3], [0, 3], [0, 2], [0, 1, 2]])
-def test_non_finite_input_convicts_only_its_own_record(bad: list[int]) -> None:
-    """The other records are stacked without it, be it the first, the last, or one in the middle of its chunk."""
-    values = [math.nan if at in bad else float(at) for at in range(4)]
-    others = [at for at in range(4) if at not in bad]
-    four = chunk(0, 1, 2, 3, tensors=[list(map(floats, values))], ids=[Ids(str(at)) for at in range(4)])
-
-    stacked, refused = stacker().stack([four, one(8, 8.0)], ClosedBy.LINGER)
-
-    assert stacked is not None
-    assert offsets(stacked.chunks) == [*others, 8]
-    assert stacked.feeds["x"].tolist() == [[at] for at in [*others, 8]]
-    assert guilty(refused) == bad
-    assert [one.rejection.ids for one in refused] == [Ids(str(at)) for at in bad]
-    assert {(one.rejection.code, one.rejection.message) for one in refused} == {
-        (Code.INVALID_ARGUMENT, "input x: holds NaN or infinity")
-    }
-
-
 def test_of_many_small_inputs_a_value_that_is_not_finite_is_found_too() -> None:
     """Small inputs are checked together, and one by one only where that finds something."""
     names = [f"x{number}" for number in range(MANY + 1)]
@@ -102,6 +83,8 @@ def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int
 
     assert offsets(stacked.chunks) == [0, 2]
     assert guilty(refused) == [1]
+    assert refused[0].rejection.code is Code.INVALID_ARGUMENT
+    assert refused[0].rejection.message == "input x: holds NaN or infinity"
     assert (list(rows_by_offset(parts)), guilty(parts.refused)) == ([0], [2])
     assert parts.refused[0].rejection.code is Code.INTERNAL
     assert parts.refused[0].rejection.message == "output y: the model answered NaN or infinity"

@@ -116,23 +116,6 @@ def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: Tra
     assert world.events.endings == [(world.events.endings[0][0], 2)]
 
 
-def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None:
-    """After a few failures each answer is tried by itself, which shows the one that cannot be sent."""
-    world.transactions.fate = lambda: ABORTED
-    for _ in range(PATIENCE_WITH_MANY):
-        send(world, 4, 5)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, 0.01)
-    send(world, 4, 5)
-
-    turn_after(world, LONGEST_PAUSE)
-
-    assert [sources(messages) for messages, _ in world.transactions.commits][-2:] == [
-        ["requests/0/4", "requests/0/5"],
-        ["requests/0/4"],
-    ]
-
-
 def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> None:
     """The reason names the record, and what the broker said."""
     world.transactions.fate = lambda: ABORTED

@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tests.builders import CONDUCT, NONSENSE, POISON, POLICY, SHORT, World, rows_model, sources
+from tests.builders import CONDUCT, NONSENSE, POISON, POLICY, SHORT, World, names, rows_model, sources
 from tests.chunks import P0, floats, offsets, record, signature
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
@@ -21,10 +21,6 @@ from worker.loop.outcomes import PATIENCE
 
 def world_of(**fields: object) -> World:
     return World(**fields).start()  # type: ignore[arg-type]
-
-
-def names(*offsets: int) -> list[str]:
-    return [f"requests/0/{offset}" for offset in offsets]
 
 
 def with_memory_for(rows: int) -> Model:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World
+from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World, names
 from tests.chunks import P0, P1, floats, record
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
@@ -20,10 +20,6 @@ CAPACITY = ROWS / RUN  # requests a second
 
 def world_of(**fields: object) -> World:
     return World(**fields).start(P0, P1)  # type: ignore[arg-type]
-
-
-def names(*offsets: int) -> list[str]:
-    return [f"requests/0/{offset}" for offset in offsets]
 
 
 def why(world: World) -> list[str]:
