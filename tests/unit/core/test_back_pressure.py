@@ -54,16 +54,6 @@ def test_each_bound_closes_the_intake() -> None:
         assert gate.room() == 0
 
 
-def test_fetching_pauses_when_the_reserve_is_used_up() -> None:
-    """Polls at the bound may bring a few records more; when the reserve is used up, fetching pauses."""
-    gate, ledger = intake()
-    take(ledger, 1000)
-
-    use_up(gate)
-
-    assert gate.should_pause()
-
-
 def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
     """Pausing is slow, so it ends only when there is room for a while. The whole reserve is free again then."""
     gate, ledger = intake()
@@ -107,21 +97,3 @@ def test_rows_and_bytes_keep_fetching_paused_too() -> None:
         settled(ledger, *places)
 
         assert gate.should_pause()
-
-
-def test_the_reserve_is_whole_again_after_there_was_room() -> None:
-    """Polls at the bound count from the last time there was room: a worker that is full at times never pauses."""
-    gate, ledger = intake()
-    places = take(ledger, 1000)
-    use_up_all_but_one(gate)
-
-    settled(ledger, *places)
-    assert gate.room() > 0
-    take(ledger, 1000)
-
-    use_up(gate)
-
-
-def use_up_all_but_one(intake: Intake) -> None:
-    for _ in range(RESERVE - 1):
-        intake.took_from_reserve(1)

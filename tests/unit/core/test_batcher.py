@@ -31,6 +31,11 @@ def offsets(group: Group | None) -> list[int]:
     return offsets_of(group.chunks)
 
 
+def closed(group: Group | None) -> tuple[list[int], ClosedBy]:
+    assert group is not None
+    return offsets_of(group.chunks), group.closed_by
+
+
 def test_a_group_closes_by_size_with_its_last_row() -> None:
     """The last row that fits closes the group; the batcher does not wait for a row that does not fit."""
     waiting = batcher(max_rows=3)
@@ -39,9 +44,7 @@ def test_a_group_closes_by_size_with_its_last_row() -> None:
 
     group = waiting.due(0.0)
 
-    assert offsets(group) == [0, 1, 2]
-    assert group is not None
-    assert group.closed_by is ClosedBy.SIZE
+    assert closed(group) == ([0, 1, 2], ClosedBy.SIZE)
 
 
 def test_a_group_closes_by_bytes() -> None:
@@ -51,11 +54,8 @@ def test_a_group_closes_by_bytes() -> None:
     waiting.add(chunk(1, sizes=6), 0.0)
     waiting.add(chunk(2, sizes=6), 0.0)
 
-    full, overfull = waiting.due(0.0), waiting.due(0.0)
-
-    assert full is not None
-    assert overfull is not None
-    assert [(g.size, g.closed_by) for g in (full, overfull)] == [(10, ClosedBy.BYTES), (6, ClosedBy.BYTES)]
+    assert closed(waiting.due(0.0)) == ([0], ClosedBy.BYTES)
+    assert closed(waiting.due(0.0)) == ([1], ClosedBy.BYTES)
 
 
 def test_the_linger_counts_from_the_first_record() -> None:
@@ -68,9 +68,7 @@ def test_the_linger_counts_from_the_first_record() -> None:
 
     group = waiting.due(105.0)
 
-    assert offsets(group) == [0, 1]
-    assert group is not None
-    assert group.closed_by is ClosedBy.LINGER
+    assert closed(group) == ([0, 1], ClosedBy.LINGER)
 
 
 def test_only_requests_for_the_same_model_share_a_group() -> None:
@@ -134,10 +132,9 @@ def test_under_pressure_the_oldest_group_goes_however_young() -> None:
     waiting.add(chunk(2), 0.0)
     waiting.add(chunk(3), 0.0)
 
-    closed = [waiting.pressed() for _ in range(3)]
+    pressed = [closed(waiting.pressed()) for _ in range(3)]
 
-    assert [offsets(group) for group in closed] == [[1, 2], [0], [3]]
-    assert [group.closed_by for group in closed if group] == [ClosedBy.SIZE, ClosedBy.PRESSURE, ClosedBy.PRESSURE]
+    assert pressed == [([1, 2], ClosedBy.SIZE), ([0], ClosedBy.PRESSURE), ([3], ClosedBy.PRESSURE)]
     assert waiting.pressed() is None
 
 
@@ -182,9 +179,7 @@ def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: 
 
     group = waiting.due(0.0)
 
-    assert offsets(group) == [0, 1]
-    assert group is not None
-    assert group.closed_by is why
+    assert closed(group) == ([0, 1], why)
 
 
 def test_a_model_of_a_fixed_number_of_rows_has_no_smaller_batches_of_long_rows() -> None:
@@ -227,16 +222,13 @@ def stacked(rows: int, length: int) -> Batch:
 def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
     """Later batches of those shapes are smaller; an open group that is as large closes."""
     waiting = padded()
-    for offset in range(4):
-        waiting.add(of_length(offset, 64), 0.0)
+    waiting.add(chunk(*range(4), shapes=((64,),)), 0.0)
 
     waiting.ran_out_of_memory(stacked(8, 64))
     group = waiting.due(0.0)
     waiting.add(of_length(4, 64), 0.0)
 
-    assert offsets(group) == [0, 1, 2, 3]
-    assert group is not None
-    assert group.closed_by is ClosedBy.MEMORY
+    assert closed(group) == ([0, 1, 2, 3], ClosedBy.MEMORY)
     assert waiting.due(4.9) is None
 
 
@@ -286,8 +278,7 @@ def test_the_limit_of_the_device_grows_back() -> None:
     for _ in range(FIRST_PATIENCE):
         waiting.ran(stacked(4, 64), 0.1, 0.0)
 
-    for offset in range(1, 5):
-        waiting.add(of_length(offset, 64), 0.0)
+    waiting.add(chunk(*range(1, 5), shapes=((64,),)), 0.0)
 
     assert offsets(waiting.due(0.0)) == [0, 1, 2, 3, 4]
 
@@ -355,9 +346,6 @@ def test_a_full_batch_of_single_rows_is_closed_by_what_comes_first() -> None:
     assert policy.limit_of_rows(((2,),), 4000) == Limit(1, ClosedBy.BYTES)
 
 
-# ---- Chunks of many records -----------------------------------------------------------------------------------------
-
-
 def test_a_chunk_that_fits_goes_whole() -> None:
     """Then nothing of it is copied."""
     waiting, whole = batcher(max_rows=4), chunk(0, 1, 2, 3)
@@ -367,22 +355,6 @@ def test_a_chunk_that_fits_goes_whole() -> None:
 
     assert group is not None
     assert group.chunks == [whole]
-
-
-def test_a_chunk_is_told_apart_by_the_kinds_of_its_batches() -> None:
-    """Nothing is added by that."""
-    waiting = padded()
-    mixed = chunk(0, 1, 2, shapes=[((3,),), ((20,),), ((1,),)])
-    alike = chunk(3, 4, shapes=((9,),))
-
-    kinds = [(kind, offsets_of([part])) for one in (mixed, alike) for kind, part in waiting.by_kind(one)]
-
-    assert kinds == [
-        (BatchKind(MODEL, ((4,),)), [0, 2]),
-        (BatchKind(MODEL, ((64,),)), [1]),
-        (BatchKind(MODEL, ((16,),)), [3, 4]),
-    ]
-    assert waiting.drain() is None
 
 
 def test_an_urgent_chunk_that_fills_its_group_goes_before_others() -> None:
