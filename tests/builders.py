@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -274,6 +274,10 @@ class World:
     def turn_for(self, seconds: float) -> None:
         until = self.clock.now + seconds
         while self.clock.now < until:
+            self.worker.turn()
+
+    def turn_until(self, is_so: Callable[[], object]) -> None:
+        while not is_so():
             self.worker.turn()
 
     def answered(self, status: str | None = None) -> list[str]:

@@ -205,8 +205,7 @@ def test_a_partition_that_comes_back_waits_for_the_transaction_that_it_left_in()
     world = world_of(exactly_once=True)
     world.transactions.fate = lambda: TransactionFate(heard_after=1.0)
     world.broker.append(*[record(at) for at in range(4)])
-    while not world.transactions.is_ending:
-        world.turn()
+    world.turn_until(lambda: world.transactions.is_ending)
 
     world.source.lose(P0)
     world.source.assign(P0)

@@ -96,12 +96,10 @@ def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() ->
     w = world(bounds=Bounds(records=4, rows=1000, size=1 << 20))
     w.sink.delay = lambda _: 3600.0
     w.broker.append(*[of(n, 1) for n in range(4)])
-    while not in_memory(w):
-        w.turn()
+    w.turn_until(lambda: in_memory(w))
     began = w.clock.now
 
-    while in_memory(w) != {b"k": 4}:
-        w.turn()
+    w.turn_until(lambda: in_memory(w) == {b"k": 4})
 
     assert w.clock.now - began < 3 * REPORT_WAIT
 
