@@ -65,6 +65,17 @@ def turn_after(world: World, seconds: float) -> list[Partition]:
     return make_progress(world)
 
 
+def end(world: World) -> None:
+    """Let the transaction end, and hear of it."""
+    turn_after(world, LONGEST_PAUSE)
+    turn_after(world, LONGEST_PAUSE)
+
+
+def turn_until_idle(world: World) -> None:
+    while not world.delivery.is_idle:
+        turn_after(world, 0.5)
+
+
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     """A transaction may contain only offsets."""
     send(world, 4, skipped=[4])
@@ -164,8 +175,7 @@ def test_an_offset_without_a_record_is_not_taken_for_the_record_that_fails(world
             nothing = world.ledger.answer([(gap, [0], [nothing_owed(P0, 3)])])
             world.delivery.send(nothing)
             send(world, 4)
-            turn_after(world, LONGEST_PAUSE)
-            turn_after(world, LONGEST_PAUSE)
+            end(world)
 
     world.transactions.fate = lambda: ABORTED
 
@@ -203,8 +213,7 @@ def test_a_partition_that_brings_nothing_more_is_forgiven(world: World) -> None:
     for at in range(3 * PATIENCE):
         world.transactions.fate = lambda: ABORTED
         send(world, at, partition=P1)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
+        end(world)
         world.transactions.fate = TransactionFate
         send(world, at, partition=P1)
         turn_after(world, LONGEST_PAUSE)
@@ -218,13 +227,11 @@ def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> No
     for _ in range(PATIENCE - 1):
         world.transactions.fate = lambda: ABORTED
         send(world, 4)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
+        end(world)
 
     world.delivery.lost([P0])
     send(world, 0, partition=P1)
-    turn_after(world, LONGEST_PAUSE)
-    turn_after(world, LONGEST_PAUSE)
+    end(world)
 
     assert world.broker.committed == {}
 
@@ -260,8 +267,7 @@ def fail_often(world: World, *partitions: Partition) -> None:
     for _ in range(PATIENCE_WITH_MANY):
         for partition in partitions:
             send(world, 4, 5, partition=partition)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
+        end(world)
     world.transactions.fate = TransactionFate
     world.transactions.commits.clear()
 
@@ -269,8 +275,7 @@ def fail_often(world: World, *partitions: Partition) -> None:
 def sizes_until_done(world: World, partition: Partition, count: int) -> list[int]:
     """The sizes of the transactions that send so many answers."""
     send(world, *range(count), partition=partition)
-    while not world.delivery.is_idle:
-        turn_after(world, 0.5)
+    turn_until_idle(world)
     return [len(messages) for messages, _ in world.transactions.commits]
 
 
@@ -280,8 +285,7 @@ def test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_c
     for first in range(0, 30, 3):
         send(world, *range(first, first + 3))
 
-    while not world.delivery.is_idle:
-        turn_after(world, 0.5)
+    turn_until_idle(world)
 
     assert [len(messages) for messages, _ in world.transactions.commits] == [1, 2, 3, 4, 5, 7, 8]
     assert sources(world.broker.answers) == [f"requests/0/{offset}" for offset in range(30)]
@@ -296,8 +300,7 @@ def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World
 
     send(world, 4, 5)
     send(world, *range(100, 103), partition=P1)
-    while not world.delivery.is_idle:
-        turn_after(world, 0.5)
+    turn_until_idle(world)
 
     assert sources(world.transactions.commits[0][0]) == ["requests/0/4"]
     assert len(world.transactions.commits) == 2, "all was well with it, so the others share one again"

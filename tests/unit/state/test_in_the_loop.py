@@ -75,6 +75,13 @@ def served(world: World, *records: Record) -> dict[str, list[float] | str]:
     return answers(world)
 
 
+def serve_unheard(world: World, *records: Record) -> None:
+    """Answer these records. The answers and states get through, and the commits do not."""
+    world.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)
+    world.broker.append(*records)
+    world.turn_for(1.0)
+
+
 def name(offset: int, partition: Partition = P0) -> str:
     return f"{partition}/{offset}"
 
@@ -181,10 +188,8 @@ def test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(*, join
     """The successor of a killed worker begins with the states as of the committed offset."""
     first = world(joins=joins)
     served(first, of(0, 1), of(1, 5, key=b"b"))
-    first.broker.append(of(2, 2), of(3, 3), of(4, 1, key=b"b", state="delete"), of(5, 9, key=b"new"))
     committed = dict(first.broker.committed)
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.turn_for(1.0)
+    serve_unheard(first, of(2, 2), of(3, 3), of(4, 1, key=b"b", state="delete"), of(5, 9, key=b"new"))
     assert first.broker.committed == committed
 
     second = World(has_state=True, joins=joins, broker=first.broker).start(P0)
@@ -199,9 +204,7 @@ def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice()
     """The changelog was compacted: the repeated request is refused, and the state already includes it."""
     first = world()
     served(first, of(0, 1))
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.broker.append(of(1, 2))
-    first.turn_for(1.0)
+    serve_unheard(first, of(1, 2))
     states = [message for message in first.broker.answers if message.topic == CHANGELOG]
     first.broker.answers = [message for message in first.broker.answers if message is not states[0]]
 
@@ -217,10 +220,8 @@ def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is
     """Only the tombstone is left in the changelog: earlier requests come again, and their states are gone."""
     first = world()
     served(first, of(0, 1))
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
     again = [of(3, 8)] if is_written_again else []
-    first.broker.append(of(1, 2), of(2, 4, state="delete"), *again)
-    first.turn_for(1.0)
+    serve_unheard(first, of(1, 2), of(2, 4, state="delete"), *again)
     states = [message for message in first.broker.answers if message.topic == CHANGELOG]
     first.broker.answers = [message for message in first.broker.answers if message not in states[:2]]
 
@@ -302,9 +303,7 @@ def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
     """At least once, the requests before it come again, too."""
     first = world(ttl=1000.0, clock=Clock(3000.0))
     served(first, of(0, 1, at=100.0), of(1, 1, key=b"b", at=100.0))
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.broker.append(of(2, 2, key=b"b", at=900.0), of(3, 2, at=1050.0), of(4, 4, key=b"b", at=1700.0))
-    first.turn_for(1.0)
+    serve_unheard(first, of(2, 2, key=b"b", at=900.0), of(3, 2, at=1050.0), of(4, 4, key=b"b", at=1700.0))
     of_b = [m for m in first.broker.answers if m.topic == CHANGELOG and m.key == b"b"]
     first.broker.answers = [message for message in first.broker.answers if message not in of_b[:-1]]  # compacted
 
