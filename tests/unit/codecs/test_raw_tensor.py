@@ -300,11 +300,3 @@ def test_neighbouring_rows_of_such_a_model_are_completed_together() -> None:
 
     assert list(chunk.tensors[0]) == [one.value for one in records]
     assert list(chunk.tensors[1]) == [floats(2.5) * n for n in range(1, 9)]
-
-
-@pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])
-def test_rows_may_be_answered_in_another_encoding(accept: bytes) -> None:
-    """The header `accept` chooses the encoding."""
-    message = answer(codecs(), record(floats(1, 2, 3), AS_ROWS, ("accept", accept)), np.array([[1, 2]], "<f4"))
-
-    assert headers_of(message)["content-type"] == accept.decode()

@@ -210,15 +210,6 @@ def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:
     assert world.answered("error") == names(0, 1, 2, 3)
 
 
-def test_the_operator_may_have_rejections_stop_the_worker() -> None:
-    """After so many in a row, the stream is not what this model expects."""
-    world = world_of(rejection_limit=3)
-    world.broker.append(*[record(at, value=b"odd") for at in range(3)])
-
-    with pytest.raises(TooManyRejections, match="3 requests in a row"):
-        world.turn_for(0.1)
-
-
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_answers_refused_when_they_are_written_count_as_rejections(exactly_once: bool) -> None:  # noqa: FBT001  # a parameter
     """A result too large for its topic is an error for its requester, and counts for the operator's limit."""
@@ -274,18 +265,6 @@ def test_rejections_that_a_transaction_takes_back_are_not_counted_twice() -> Non
 
     assert world.answered("error") == names(0, 1)
     assert not fates
-
-
-def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
-    """The length of its output depends on the data, and a request larger than a batch runs in parts."""
-    world = world_of(model=lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())), np.float32)])
-    world.broker.append(record(0, *[1.0] * POLICY.max_rows, 3.0), record(1, 2.0))
-
-    world.turn_for(0.5)
-
-    assert world.answered("error") == names(0)
-    assert world.answered("ok") == names(1)
-    assert [rejection.code for rejection in world.events.rejections] == [Code.INTERNAL]
 
 
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:

@@ -175,20 +175,6 @@ def test_a_record_that_runs_alone_has_a_deadline_too(age: float) -> None:
     assert sum(batch.rows for batch in world.lanes.ran) == (1 if age else 2)
 
 
-def test_being_late_is_no_way_past_the_others() -> None:
-    """The error leaves in order, and no commit goes past earlier records that are not answered."""
-    world = world_of()
-    world.lanes.seconds = lambda: 0.3
-    world.broker.append(record(0), record(1, at=world.clock.now - 9.0, timeout=1.0))
-
-    world.turn_for(0.25)
-    assert world.answered() == []
-    world.turn_for(1.0)
-
-    assert world.answered() == names(0, 1)
-    assert world.broker.committed == {P0: 2}
-
-
 class Overload:
     """Requests for two seconds, at twice the capacity of the lanes, and their outcomes."""
 
