@@ -18,8 +18,8 @@ def take(ledger: OffsetLedger, records: int, rows: int = 1, size: int = 10) -> l
     return taken(ledger, *map(record, range(records)), rows=rows, size=size)
 
 
-def use_up(intake: Intake) -> None:
-    for _ in range(RESERVE):
+def use_up(intake: Intake, reserve: int = RESERVE) -> None:
+    for _ in range(reserve):
         assert not intake.should_pause()
         intake.took_from_reserve(1)
 
@@ -97,3 +97,16 @@ def test_rows_and_bytes_keep_fetching_paused_too() -> None:
         settled(ledger, *places)
 
         assert gate.should_pause()
+
+
+def test_the_reserve_is_whole_again_after_there_was_room() -> None:
+    """Polls at the bound count from the last time there was room: a worker that is full at times never pauses."""
+    gate, ledger = intake()
+    places = take(ledger, 1000)
+    use_up(gate, RESERVE - 1)
+
+    settled(ledger, *places)
+    assert gate.room() > 0
+
+    take(ledger, 1000)
+    use_up(gate)
