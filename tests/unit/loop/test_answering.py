@@ -267,6 +267,18 @@ def test_rejections_that_a_transaction_takes_back_are_not_counted_twice() -> Non
     assert not fates
 
 
+def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
+    """The length of its output depends on the data, and a request larger than a batch runs in parts."""
+    world = world_of(model=lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())), np.float32)])
+    world.broker.append(record(0, *[1.0] * POLICY.max_rows, 3.0), record(1, 2.0))
+
+    world.turn_for(0.5)
+
+    assert world.answered("error") == names(0)
+    assert world.answered("ok") == names(1)
+    assert [rejection.code for rejection in world.events.rejections] == [Code.INTERNAL]
+
+
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
     """No request gets an error for it, and later requests do not run at the old size."""
     world = world_of(model=with_memory_for(1))
