@@ -228,6 +228,19 @@ def test_a_suspect_lost_in_an_isolated_run_disturbs_no_other(*, exactly_once: bo
     assert world.broker.committed[P1] == 3
 
 
+def test_an_isolated_run_that_is_taken_back_begins_again() -> None:
+    """A failed transaction leaves nothing: the record is read again, run again, and answered once."""
+    world = suspect_world(exactly_once=True)
+    fates = iter([TransactionFate(is_committed=False, failure="no")] * 2)
+    world.transactions.fate = lambda: next(fates, TransactionFate())
+
+    world.turn_for(3.0)
+
+    assert world.events.counted["rewound"] == 2
+    assert sorted(world.answered("ok")) == [f"requests/{p}/{at}" for p in (0, 1) for at in range(3)]
+    assert all(len(batch) == 1 for batch in runs_with(world, P0))
+
+
 @both_guarantees
 def test_a_drain_ends_the_isolated_run_under_way(*, exactly_once: bool) -> None:
     """Records that were taken are answered and committed before the worker leaves."""
