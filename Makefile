@@ -77,7 +77,7 @@ unit: setup
 
 COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py \
 	test_settings_conflicts.py tools/consume) \
-	tests/properties/test_stacking.py
+	$(patsubst %,tests/properties/test_%.py,batching deadlines ledger stacking)
 covered: setup
 	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)
 	$(BIN)/coverage report

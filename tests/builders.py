@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tests.chunks import P0, P1, Q0, signature
 from tests.fakes import (
     CHANGELOG,
     MODEL,
-    RAW,
     Broker,
     Clock,
     FakeEvents,
@@ -31,9 +31,9 @@ from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines import Punctuality
-from worker.core.failures import Code, RunFailure
+from worker.core.failures import RunFailure
 from worker.core.ordering.order_by_key import LEDGERS, Order
-from worker.core.records import Array, Message, Partition, Record, Rejection
+from worker.core.records import Array, Message, Partition
 from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -58,10 +58,6 @@ from worker.state import (
 )
 from worker.state.layout import StateTensor
 
-P0 = Partition("requests", 0)
-P1 = Partition("requests", 1)
-Q0 = Partition("more-requests", 0)
-
 # Values on which `rows_model` misbehaves.
 POISON = 666.0  # the run fails
 NONSENSE = 777.0  # the row's output is NaN
@@ -72,45 +68,6 @@ BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
 CONDUCT = Conduct()
 NOTHING_HELD = FirstRejections(Newcomer(), lambda _: None, "x", lambda _: "no", is_exact=False, is_over=True)
 CHUNK = 512  # records of one poll, at most
-
-
-def floats(*values: float) -> bytes:
-    return np.asarray(values, "<f4").tobytes()
-
-
-def record(
-    offset: int = 0,
-    *values: float,
-    partition: Partition = P0,
-    key: bytes | None = b"k",
-    value: bytes | None = None,
-    at: float | None = None,
-    timeout: float | None = None,
-) -> Record:
-    """A record with rows of one float: its own offset unless values are given.
-
-    It was published `at` and is to be answered within `timeout`, both in seconds.
-    """
-    headers = () if timeout is None else (("timeout-ms", b"%d" % round(timeout * 1000)),)
-    value = floats(*(values or (offset,))) if value is None else value
-    return Record(partition, offset, key, value, headers, None if at is None else round(at * 1000))
-
-
-def rejection(offset: int = 0, partition: Partition = P0) -> Rejection:
-    return Rejection(record(offset, partition=partition), Code.INVALID_ARGUMENT, "no", RAW)
-
-
-def spec(name: str = "x", datatype: str = "FP32", dims: tuple[int | None, ...] = (1,)) -> TensorSpec:
-    return TensorSpec(name, datatype, dims)
-
-
-def signature(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = (), max_rows: int = 65536) -> Signature:
-    """A model `m` of version 1; without arguments it takes x and gives y, FP32 rows of one element."""
-    return Signature("m", "1", inputs or (spec(),), tuple(outputs) or (spec("y"),), max_rows)
-
-
-def stacker(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = ()) -> Stacker:
-    return Stacker(signature(*inputs, outputs=outputs))
 
 
 def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
@@ -137,6 +94,11 @@ def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
 SPOILT = 999.0  # the next state is NaN
 SUMS = (TensorSpec("y", "FP32", (1,)), TensorSpec("next", "FP32", (1,)))
 STATE = StateLayout((StateTensor(TensorSpec("sum", "FP32", (1,)), "next"),), (np.zeros(1, "<f4"),))
+
+
+def names(*offsets: int) -> list[str]:
+    """The sources of these records of P0."""
+    return [f"{P0}/{offset}" for offset in offsets]
 
 
 def sources(messages: Sequence[Message]) -> list[str]:
@@ -312,6 +274,10 @@ class World:
     def turn_for(self, seconds: float) -> None:
         until = self.clock.now + seconds
         while self.clock.now < until:
+            self.worker.turn()
+
+    def turn_until(self, is_so: Callable[[], object]) -> None:
+        while not is_so():
             self.worker.turn()
 
     def answered(self, status: str | None = None) -> list[str]:

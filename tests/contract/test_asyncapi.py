@@ -15,7 +15,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from tests.builders import record
+from tests.chunks import record
 from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, answer, arrays, codec, side, signature, text_of
 from tests.contract.exchanges import record as golden
 from worker.codecs import dead_letters

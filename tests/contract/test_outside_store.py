@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from tests.builders import P0, STATE
+from tests.builders import STATE
+from tests.chunks import P0
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
 from tests.states import state

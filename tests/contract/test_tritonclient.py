@@ -13,7 +13,7 @@ from tritonclient import grpc, http
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, triton_to_np_dtype
 
-from tests.builders import record as a_record
+from tests.chunks import record as a_record
 from tests.contract.exchanges import arrays, chunk_of, side, signature, text_of
 from tests.unit.test_settings import LEAST
 from worker.codecs.codec import Codec

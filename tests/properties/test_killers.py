@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from tests.builders import P0, P1, floats
+from tests.chunks import P0, P1, floats
 from tests.properties.simulation.checker import Position
 from tests.properties.simulation.lives import Crash, Lives, Scenario, request
 from tests.properties.simulation.process import Fate

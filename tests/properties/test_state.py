@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
+from tests.builders import NONSENSE, POISON, SPOILT, World
+from tests.chunks import P0, P1, record
 from tests.fakes import CommitFate, FakeStore, TransactionFate
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept
 from worker.core.batching.batcher import BatchPolicy

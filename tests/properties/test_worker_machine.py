@@ -11,7 +11,8 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, World, floats, record
+from tests.builders import NONSENSE, POISON, SHORT, World
+from tests.chunks import P0, P1, Q0, floats, record
 from tests.fakes import Broker, Clock, CommitFate
 from tests.meeting import meeting, met, with_each_seed
 from tests.properties.simulation.checker import right_answer

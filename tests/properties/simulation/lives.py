@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.builders import NONSENSE, P0, P1, POISON, floats
+from tests.builders import NONSENSE, POISON
+from tests.chunks import P0, P1, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
 from tests.properties.simulation.memories import SimStore

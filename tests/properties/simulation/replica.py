@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tests.builders import CHUNK, NOTHING_HELD, STATE, SUMS, rows_model, signature, stacker, summing_model
+from tests.builders import CHUNK, NOTHING_HELD, STATE, SUMS, rows_model, summing_model
+from tests.chunks import signature, stacker
 from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.memories import SimLink, SimRestorer, SimStore

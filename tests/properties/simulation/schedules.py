@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, floats
+from tests.builders import NONSENSE, POISON, SHORT
+from tests.chunks import P0, P1, Q0, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
 from tests.properties.simulation.lives import request, with_key_of_its_own

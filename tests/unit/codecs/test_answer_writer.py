@@ -100,25 +100,6 @@ def test_an_answer_names_the_version_that_ran() -> None:
     assert headers_of(in_protobuf)["model-version"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("ids", "named"),
-    [
-        (Ids("h-1", "b-1"), "h-1"),
-        (Ids("b-1", "b-1"), "b-1"),
-        (Ids("h-1", None), "h-1"),
-        (Ids(None, None), None),
-        (Ids(SOURCE, None), None),
-        (Ids(None, ""), None),
-    ],
-)
-def test_an_answer_names_its_request(ids: Ids, named: str | None) -> None:
-    """A header does so, except where it only repeats `source`. The body repeats the body's id as it was sent."""
-    (answer,) = written(writer(), chunk(form=AS_JSON, ids=[ids]), TWO)
-
-    assert headers_of(answer).get("request-id") == named
-    assert json_of(answer).get("id") == ids.body_id
-
-
 def test_each_answer_names_its_own_request() -> None:
     """Ids and echoes of one request are not in the answer to another."""
     ids = [Ids("r-0", "b-0"), Ids(), Ids(None, None, (TRACE, ("kafka_correlationId", b"\x01\xff")))]
@@ -182,25 +163,6 @@ def test_an_answer_in_json_names_model_version_id_and_outputs() -> None:
     )
 
 
-@pytest.mark.parametrize("content_type", [JSON, PROTOBUF])
-def test_outputs_come_as_asked_for(content_type: str) -> None:
-    """A request may ask for some outputs, in any order; if it names none, all come."""
-    by, given_ = writer(giving("FP32", "INT8", "BOOL")), [np.zeros((1, 1), of) for of in ("<f4", "i1", "?")]
-    wanted = tuple(RequestedOutput(name, binary=False) for name in "ca")
-
-    (some,) = written(by, chunk(form=ReplyForm(content_type, wanted)), *given_)
-    (whole,) = written(by, chunk(form=ReplyForm(content_type)), *given_)
-
-    assert names_in(some) == ["c", "a"]
-    assert names_in(whole) == ["a", "b", "c"]
-
-
-def names_in(answer: Message) -> list[str]:
-    if headers_of(answer)["content-type"] == PROTOBUF:
-        return [tensor[0] for tensor in read_tensors(answer.value or b"", "outputs")[1]]
-    return [output["name"] for output in json_of(answer)["outputs"]]
-
-
 def test_the_binary_data_form_is_json_with_bytes_behind_it() -> None:
     """It carries several outputs, half floats and strings; an output that is wanted so stands in the JSON."""
     form = ReplyForm(OCTETS, (RequestedOutput("c", True), RequestedOutput("b", False), RequestedOutput("a", True)))
@@ -255,15 +217,6 @@ def test_bytes_carry_nan_where_it_is_allowed() -> None:
 
 
 # Where it goes, and whether it fits
-
-
-def test_answers_go_where_their_requesters_read() -> None:
-    """A requester may name a topic, and a partition in it."""
-    mine = ROWS_FORM._replace(to=ReplyTo("mine", 1))
-
-    answers = written(writer(), chunk(*records(2), form=mine), np.zeros((2, 2), "<f4"))
-
-    assert [(answer.topic, answer.partition, answer.source_partition) for answer in answers] == [("mine", 1, 3)] * 2
 
 
 def test_how_many_forms_of_answers_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -20,21 +18,15 @@ from tests.unit.codecs.builders import (
     floats,
     headers_of,
     json_of,
-    model,
     record,
     refusal,
     rejection,
     request,
-    tensor,
 )
-from worker.core.chunk import Prediction
-from worker.core.failures import Code, TooManyRejections
-from worker.core.records import NO_IDS, Record, Rejection, ReplyForm
-from worker.core.rejections import Rejections
+from worker.core.failures import Code
+from worker.core.records import Record
 
 TWO = np.array([[1, 2]], "<f4")
-SERVED = [model(), replace(model(), version="2")]
-TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
 
 def rows(*headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:
@@ -59,24 +51,6 @@ def test_a_request_is_named_by_header_else_by_body(header: bytes | None, body: s
 
     assert headers_of(message).get("request-id") == named
     assert json_of(message).get("id") == body
-
-
-def test_an_error_says_what_was_wrong() -> None:
-    """The body is the protocol's error object, and a header has the code."""
-    codec = codecs()
-
-    (error,) = refusal(codec, rejection(codec, as_json(document(id="i-1", inputs=[tensor(name="z")]))))
-
-    assert headers_of(error) == {
-        "content-type": "application/json",
-        "status": "error",
-        "model-version": "1",
-        "error-code": "INVALID_ARGUMENT",
-        "source": SOURCE,
-        "request-id": "i-1",
-    }
-    assert json_of(error) == {"error": "the model has no input 'z'; it takes x FP32[batch, 3]", "id": "i-1"}
-    assert (error.topic, error.key, error.source_partition) == ("responses", b"k", 3)
 
 
 @pytest.mark.parametrize(
@@ -176,24 +150,3 @@ def test_a_null_value_may_be_skipped() -> None:
     assert sent(rows()._replace(value=None)) == 0
     assert sent(rows()._replace(value=b"")) == 2
     assert sent(rows()._replace(value=None, unreadable="bad checksum")) == 2
-
-
-def refused_one(given: Record, message: str = "no", code: Code = Code.INTERNAL) -> Rejection:
-    return Rejection(given, code, message, ReplyForm("application/json"), NO_IDS)
-
-
-def test_each_answer_counts_as_what_it_became() -> None:
-    """A result that is refused when written counts as a rejection in a row; any other result ends the row."""
-    rejections = Rejections(3)
-    codec = codecs(max_answer_bytes=400, rejections=rejections)
-    ((chunk,), _) = codec.read([rows()])
-    fitting, large = [codec.write(Prediction(chunk, [np.zeros((1, n), "<f4")])) for n in (2, 100)]
-    odd = [refused_one(rows(), "odd")]
-    for answers in (large, odd, fitting, large, odd):
-        codec.messages(answers)
-        rejections.check()
-
-    codec.messages(large)
-
-    with pytest.raises(TooManyRejections, match="3 requests in a row were rejected"):
-        rejections.check()

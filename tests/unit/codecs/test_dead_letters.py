@@ -11,7 +11,6 @@ from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import UNREADABLE_HEADERS, Record
-from worker.tools.consume import reading
 from worker.tools.dead_letters.letters import original
 
 ENVELOPES = Envelopes(JSON)
@@ -65,18 +64,6 @@ PRETENDING = [
     ("Value-Omitted", b"7"),
     ("key-omitted", b"7"),
 ]
-
-
-def test_a_request_cannot_make_its_letter_look_like_an_answer() -> None:
-    """It cannot look like another kind of letter either: request headers with our names get a prefix."""
-    headers = [("content-type", PROTOBUF.encode()), *PRETENDING[1:]]
-    record = dead_record(7, code=Code.INTERNAL, headers=headers, value=protobuf("a1"))
-
-    words = {name.lower() for name, _ in record.headers} & {"status", "source", "value-omitted", "key-omitted"}
-    assert not words
-    assert [value for name, value in record.headers if name.lower() == "error-code"] == [b"INTERNAL"]
-    assert ("__dlq.request.Status", b"ok") in record.headers
-    assert "inputs" in reading.read(record)
 
 
 def test_a_replay_gives_a_request_its_own_headers_back() -> None:

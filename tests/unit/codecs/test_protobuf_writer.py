@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.codecs.encodings import oip_protobuf, protobuf_writer
-from worker.codecs.encodings.columns import Column, EvenColumn, column_of
+from worker.codecs.encodings.columns import column_of
 from worker.codecs.encodings.elements import to_bytes
 from worker.core.records import Array, ModelKey
 from worker.core.tensors.specs import DTYPES, TensorSpec
@@ -56,32 +55,6 @@ def test_a_message_is_as_the_library_writes_it(
 
     assert answer == by_the_library(model, outputs, body_id)
     assert request == by_the_library(None, outputs, None)
-
-
-@pytest.mark.parametrize("ids", [None, ["a", None, ""]])
-@pytest.mark.parametrize("datatypes", [("FP32",), ("FP32", "INT8"), ("BYTES", "FP64"), ("BYTES",)])
-def test_messages_written_together_are_as_the_library_writes_each(
-    datatypes: tuple[str, ...], ids: list[str | None] | None
-) -> None:
-    """This holds for parts of one shape and of several."""
-    specs = [TensorSpec(name, of, ()) for name, of in zip("ab", datatypes, strict=False)]
-    model = ModelKey("m", "1")
-    even = [filled(of, [6, 3]) for of in datatypes]
-    parts = [[filled(of, [n, 2]) for n in (1, 200, 3)] for of in datatypes]
-    of_one = [
-        Column(spec, True, list(array.reshape(3, 2, 3))) if spec.is_text else EvenColumn(spec, True, array, 3)
-        for spec, array in zip(specs, even, strict=True)
-    ]
-    of_several = [Column(spec, True, own) for spec, own in zip(specs, parts, strict=True)]
-
-    for columns, outputs in (
-        (of_one, [[array[2 * at : 2 * at + 2] for array in even] for at in range(3)]),
-        (of_several, [[own[at] for own in parts] for at in range(3)]),
-    ):
-        assert protobuf_writer.values(model, columns, 3, ids) == [
-            by_the_library(model, list(zip(specs, own, strict=True)), ids[at] if ids else None)
-            for at, own in enumerate(outputs)
-        ]
 
 
 @given(TEXTS, st.none() | TEXTS)

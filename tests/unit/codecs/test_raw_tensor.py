@@ -77,8 +77,10 @@ def test_rows_must_be_whole(length: int) -> None:
     ],
 )
 def test_what_the_headers_say_of_rows_may_be_so(said: list[tuple[str, bytes]]) -> None:
-    """Right headers change nothing. If a name comes twice, the last one counts."""
-    assert request(codecs(), record(floats(*range(6)), AS_ROWS, *said)).rows == 2
+    """The answer will say it, too; else right headers change nothing. If a name comes twice, the last one counts."""
+    found = request(codecs(), record(floats(*range(6)), AS_ROWS, *said))
+
+    assert (found.rows, found.form.states_rows) == (2, True)
 
 
 def test_rows_of_another_datatype_are_refused_though_they_fit() -> None:
@@ -134,20 +136,6 @@ def test_what_is_no_plain_rows_says_itself_what_it_is() -> None:
 
     assert request(codecs(must_state_rows=True), as_json(document(), *said)).rows == 1
     assert request(codecs(), as_binary({"inputs": [sized(12)]}, floats(1, 2, 3), *said)).rows == 1
-
-
-@pytest.mark.parametrize("said", [OF_FP32, ("rows", b"2")])
-def test_rows_that_say_what_they_are_get_an_answer_that_does(said: tuple[str, bytes]) -> None:
-    """The header names the output's datatype. An answer in another form needs no such headers."""
-    output = np.array([[1, 2], [3, 4]], "<f8")
-    six = floats(*range(6))
-
-    message = answer(codecs(model(outputs=[TensorSpec("y", "FP64", (2,))])), record(six, AS_ROWS, said), output)
-    in_json = answer(codecs(), record(six, AS_ROWS, said, ("accept", b"application/json")), output.astype("<f4"))
-
-    assert {"datatype": "FP64", "rows": "2"}.items() <= headers_of(message).items()
-    assert not {"datatype", "rows"} & set(headers_of(in_json))
-    assert not {"datatype", "rows"} & set(headers_of(answer(codecs(), record(six, AS_ROWS), output.astype("<f4"))))
 
 
 def test_a_boolean_is_a_byte_of_zero_or_one() -> None:
@@ -312,11 +300,3 @@ def test_neighbouring_rows_of_such_a_model_are_completed_together() -> None:
 
     assert list(chunk.tensors[0]) == [one.value for one in records]
     assert list(chunk.tensors[1]) == [floats(2.5) * n for n in range(1, 9)]
-
-
-@pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])
-def test_rows_may_be_answered_in_another_encoding(accept: bytes) -> None:
-    """The header `accept` chooses the encoding."""
-    message = answer(codecs(), record(floats(1, 2, 3), AS_ROWS, ("accept", accept)), np.array([[1, 2]], "<f4"))
-
-    assert headers_of(message)["content-type"] == accept.decode()

@@ -113,14 +113,6 @@ def test_an_error_goes_where_its_requester_reads() -> None:
     assert [destination(message) for message in refusal(codec, unknown)] == [("responses", 2)]
 
 
-def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
-    """Only the answer goes elsewhere."""
-    codec = one(dead_letter_topic="dead")
-    taken = rejection(codec, record(b"123", AS_ROWS, ("reply-topic", b"mine"), ("reply-partition", b"1")))
-
-    assert [destination(message) for message in refusal(codec, taken)] == [("mine", 1), ("dead", None)]
-
-
 def of_rows(codec: Codec, *destinations: Headers) -> list[tuple[str, int | None]]:
     """The destinations of the answers to rows that are read in one poll."""
     records = [

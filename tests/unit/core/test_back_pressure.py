@@ -18,8 +18,8 @@ def take(ledger: OffsetLedger, records: int, rows: int = 1, size: int = 10) -> l
     return taken(ledger, *map(record, range(records)), rows=rows, size=size)
 
 
-def use_up(intake: Intake) -> None:
-    for _ in range(RESERVE):
+def use_up(intake: Intake, reserve: int = RESERVE) -> None:
+    for _ in range(reserve):
         assert not intake.should_pause()
         intake.took_from_reserve(1)
 
@@ -52,16 +52,6 @@ def test_each_bound_closes_the_intake() -> None:
 
         assert gate.is_full
         assert gate.room() == 0
-
-
-def test_fetching_pauses_when_the_reserve_is_used_up() -> None:
-    """Polls at the bound may bring a few records more; when the reserve is used up, fetching pauses."""
-    gate, ledger = intake()
-    take(ledger, 1000)
-
-    use_up(gate)
-
-    assert gate.should_pause()
 
 
 def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
@@ -113,15 +103,10 @@ def test_the_reserve_is_whole_again_after_there_was_room() -> None:
     """Polls at the bound count from the last time there was room: a worker that is full at times never pauses."""
     gate, ledger = intake()
     places = take(ledger, 1000)
-    use_up_all_but_one(gate)
+    use_up(gate, RESERVE - 1)
 
     settled(ledger, *places)
     assert gate.room() > 0
+
     take(ledger, 1000)
-
     use_up(gate)
-
-
-def use_up_all_but_one(intake: Intake) -> None:
-    for _ in range(RESERVE - 1):
-        intake.took_from_reserve(1)

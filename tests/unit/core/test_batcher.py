@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from tests.chunks import MODEL, P0, P1, chunk, spec
+from tests.chunks import MODEL, chunk, spec
 from tests.chunks import offsets as offsets_of
 from worker.core.batching import batcher as batching
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
@@ -31,6 +31,11 @@ def offsets(group: Group | None) -> list[int]:
     return offsets_of(group.chunks)
 
 
+def closed(group: Group | None) -> tuple[list[int], ClosedBy]:
+    assert group is not None
+    return offsets_of(group.chunks), group.closed_by
+
+
 def test_a_group_closes_by_size_with_its_last_row() -> None:
     """The last row that fits closes the group; the batcher does not wait for a row that does not fit."""
     waiting = batcher(max_rows=3)
@@ -39,9 +44,7 @@ def test_a_group_closes_by_size_with_its_last_row() -> None:
 
     group = waiting.due(0.0)
 
-    assert offsets(group) == [0, 1, 2]
-    assert group is not None
-    assert group.closed_by is ClosedBy.SIZE
+    assert closed(group) == ([0, 1, 2], ClosedBy.SIZE)
 
 
 def test_a_group_closes_by_bytes() -> None:
@@ -51,11 +54,8 @@ def test_a_group_closes_by_bytes() -> None:
     waiting.add(chunk(1, sizes=6), 0.0)
     waiting.add(chunk(2, sizes=6), 0.0)
 
-    full, overfull = waiting.due(0.0), waiting.due(0.0)
-
-    assert full is not None
-    assert overfull is not None
-    assert [(g.size, g.closed_by) for g in (full, overfull)] == [(10, ClosedBy.BYTES), (6, ClosedBy.BYTES)]
+    assert closed(waiting.due(0.0)) == ([0], ClosedBy.BYTES)
+    assert closed(waiting.due(0.0)) == ([1], ClosedBy.BYTES)
 
 
 def test_the_linger_counts_from_the_first_record() -> None:
@@ -68,9 +68,7 @@ def test_the_linger_counts_from_the_first_record() -> None:
 
     group = waiting.due(105.0)
 
-    assert offsets(group) == [0, 1]
-    assert group is not None
-    assert group.closed_by is ClosedBy.LINGER
+    assert closed(group) == ([0, 1], ClosedBy.LINGER)
 
 
 def test_only_requests_for_the_same_model_share_a_group() -> None:
@@ -99,18 +97,6 @@ def test_each_model_has_its_own_rules() -> None:
     assert (offsets(full), full.closed_by, full.due_at) == ([0, 3], ClosedBy.SIZE, 1.0)
     assert (offsets(open_), open_.kind, open_.due_at) == ([1, 2], BatchKind(NEWER, ((4,),)), 5.0)
     assert waiting.linger == 5.0
-
-
-def test_only_requests_of_equal_shapes_share_a_group() -> None:
-    """Each shape has its own open group."""
-    waiting = batcher(linger=0.0)
-    waiting.add(chunk(0, shapes=NARROW), 0.0)
-    waiting.add(chunk(1, shapes=WIDE), 0.0)
-    waiting.add(chunk(2, shapes=NARROW), 0.0)
-
-    assert offsets(waiting.due(0.0)) == [0, 2]
-    assert offsets(waiting.due(0.0)) == [1]
-    assert waiting.due(0.0) is None
 
 
 def test_an_older_due_group_goes_before_a_full_one() -> None:
@@ -146,10 +132,9 @@ def test_under_pressure_the_oldest_group_goes_however_young() -> None:
     waiting.add(chunk(2), 0.0)
     waiting.add(chunk(3), 0.0)
 
-    closed = [waiting.pressed() for _ in range(3)]
+    pressed = [closed(waiting.pressed()) for _ in range(3)]
 
-    assert [offsets(group) for group in closed] == [[1, 2], [0], [3]]
-    assert [group.closed_by for group in closed if group] == [ClosedBy.SIZE, ClosedBy.PRESSURE, ClosedBy.PRESSURE]
+    assert pressed == [([1, 2], ClosedBy.SIZE), ([0], ClosedBy.PRESSURE), ([3], ClosedBy.PRESSURE)]
     assert waiting.pressed() is None
 
 
@@ -165,54 +150,12 @@ def test_a_drain_begins_with_what_is_due_first() -> None:
     assert waiting.drain() is None
 
 
-def test_a_request_larger_than_a_batch_is_cut() -> None:
-    """Its pieces fill batches of their own, and the rest waits for other requests."""
-    waiting = batcher(max_rows=4, linger=0.0)
-    waiting.add(chunk(0, rows=10), 0.0)
-    waiting.add(chunk(1, rows=2), 0.0)
-
-    closed = [waiting.due(0.0) for _ in range(3)]
-
-    assert [group.rows for group in closed if group] == [4, 4, 4]
-    assert offsets(closed[2]) == [0, 1]
-
-
 def test_a_request_is_cut_by_bytes_too() -> None:
     """A piece has as many rows as the bytes of a batch allow."""
     policy = BatchPolicy(max_rows=100, max_bytes=10, linger=0.0)
 
     assert policy.piece_rows(10, 40, most=100) == 2
     assert policy.piece_rows(10, 10, most=100) == 10
-
-
-def test_a_row_larger_than_a_batch_runs_alone() -> None:
-    """One row cannot be cut, and no other request fits into its batch."""
-    waiting = batcher(max_bytes=10, linger=0.0)
-    waiting.add(chunk(0), 0.0)
-    waiting.add(chunk(1, sizes=50), 0.0)
-    waiting.add(chunk(2), 0.0)
-
-    assert [offsets(waiting.due(0.0)) for _ in range(3)] == [[0], [1], [2]]
-
-
-def test_a_forgotten_partition_waits_no_longer() -> None:
-    """Its requests leave open and full groups, empty groups are dropped, and other partitions keep their places."""
-    waiting = batcher(max_rows=2, linger=5.0)
-    waiting.add(chunk(0, partition=P0), 0.0)
-    waiting.add(chunk(0, partition=P1), 0.0)
-    waiting.add(chunk(1, partition=P0), 1.0)
-    waiting.add(chunk(2, partition=P0), 1.0)
-    waiting.add(chunk(3, partition=P0), 2.0)
-    waiting.add(chunk(4, shapes=WIDE, partition=P1), 3.0)
-
-    waiting.forget([P0])
-
-    group = waiting.due(0.0)
-    assert group is not None
-    assert [one.partition for one in group.chunks] == [P1]
-    assert (group.rows, group.size, group.closed_by) == (1, 4, ClosedBy.SIZE)
-    assert offsets(waiting.due(8.0)) == [4]
-    assert waiting.due(99.0) is None
 
 
 def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
@@ -236,9 +179,7 @@ def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: 
 
     group = waiting.due(0.0)
 
-    assert offsets(group) == [0, 1]
-    assert group is not None
-    assert group.closed_by is why
+    assert closed(group) == ([0, 1], why)
 
 
 def test_a_model_of_a_fixed_number_of_rows_has_no_smaller_batches_of_long_rows() -> None:
@@ -281,16 +222,13 @@ def stacked(rows: int, length: int) -> Batch:
 def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
     """Later batches of those shapes are smaller; an open group that is as large closes."""
     waiting = padded()
-    for offset in range(4):
-        waiting.add(of_length(offset, 64), 0.0)
+    waiting.add(chunk(*range(4), shapes=((64,),)), 0.0)
 
     waiting.ran_out_of_memory(stacked(8, 64))
     group = waiting.due(0.0)
     waiting.add(of_length(4, 64), 0.0)
 
-    assert offsets(group) == [0, 1, 2, 3]
-    assert group is not None
-    assert group.closed_by is ClosedBy.MEMORY
+    assert closed(group) == ([0, 1, 2, 3], ClosedBy.MEMORY)
     assert waiting.due(4.9) is None
 
 
@@ -340,21 +278,9 @@ def test_the_limit_of_the_device_grows_back() -> None:
     for _ in range(FIRST_PATIENCE):
         waiting.ran(stacked(4, 64), 0.1, 0.0)
 
-    for offset in range(1, 5):
-        waiting.add(of_length(offset, 64), 0.0)
+    waiting.add(chunk(*range(1, 5), shapes=((64,),)), 0.0)
 
     assert offsets(waiting.due(0.0)) == [0, 1, 2, 3, 4]
-
-
-def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_same() -> None:
-    """The batcher may have dropped these shapes meanwhile."""
-    waiting = padded()
-
-    waiting.ran_out_of_memory(stacked(8, 64))
-    for offset in range(4):
-        waiting.add(of_length(offset, 64), 0.0)
-
-    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3]
 
 
 def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,14 +291,7 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
         waiting.add(of_length(offset, 1 + offset % 3), float(offset))
 
     assert len(waiting._by_shapes[MODEL]) <= 2
-    assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert sorted(at for _ in range(6) if (group := waiting.drain()) for at in offsets(group)) == [*range(6)]
 
 
 def test_the_batcher_shows_itself() -> None:
@@ -427,21 +346,6 @@ def test_a_full_batch_of_single_rows_is_closed_by_what_comes_first() -> None:
     assert policy.limit_of_rows(((2,),), 4000) == Limit(1, ClosedBy.BYTES)
 
 
-# ---- Chunks of many records -----------------------------------------------------------------------------------------
-
-
-def test_a_chunk_is_cut_where_a_group_is_full() -> None:
-    """Its first records fill the open group, and the next ones a group of their own."""
-    waiting = batcher(max_rows=4, linger=0.0)
-    waiting.add(chunk(0), 0.0)
-    waiting.add(chunk(*range(1, 10)), 0.0)
-
-    closed = [waiting.due(0.0) for _ in range(3)]
-
-    assert [offsets(group) for group in closed] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [group.closed_by for group in closed if group] == [ClosedBy.SIZE, ClosedBy.SIZE, ClosedBy.LINGER]
-
-
 def test_a_chunk_that_fits_goes_whole() -> None:
     """Then nothing of it is copied."""
     waiting, whole = batcher(max_rows=4), chunk(0, 1, 2, 3)
@@ -451,88 +355,6 @@ def test_a_chunk_that_fits_goes_whole() -> None:
 
     assert group is not None
     assert group.chunks == [whole]
-
-
-@pytest.mark.parametrize(
-    ("rows", "sizes", "groups", "why"),
-    [
-        ([2, 1, 2, 1], [1, 1, 1, 1], [[0, 1], [2, 3]], ClosedBy.SIZE),
-        ([1, 1, 1, 1], [600, 399, 2, 1], [[0, 1], [2, 3]], ClosedBy.BYTES),
-        ([1, 1, 1, 1], [600, 400, 2, 1], [[0, 1], [2, 3]], ClosedBy.BYTES),
-        ([1, 1, 1, 1], [2000, 1, 1, 1], [[0], [1, 2, 3]], ClosedBy.BYTES),
-        ([1, 1, 1, 1], [1, 2000, 999, 1], [[0], [1], [2, 3]], ClosedBy.BYTES),
-        ([1, 1, 1, 3], [1, 1, 1, 1], [[0, 1, 2], [3]], ClosedBy.SIZE),
-    ],
-)
-def test_records_of_a_chunk_count_each_with_its_rows_and_bytes(
-    rows: list[int], sizes: list[int], groups: list[list[int]], why: ClosedBy
-) -> None:
-    """A record that does not fit begins the next group; a row too large for any batch runs alone."""
-    waiting = batcher(max_rows=4, max_bytes=1000, linger=0.0)
-    waiting.add(chunk(*range(4), rows=rows, sizes=sizes), 0.0)
-
-    closed = [waiting.due(0.0) for _ in groups]
-
-    assert [offsets(group) for group in closed] == groups
-    assert closed[0] is not None
-    assert closed[0].closed_by is why
-    assert waiting.due(0.0) is None
-
-
-@pytest.mark.parametrize("where", [0, 1, 2])
-def test_a_record_larger_than_a_batch_is_cut_wherever_in_a_chunk_it_stands(where: int) -> None:
-    """All rows go in the order of the records."""
-    rows = [1, 1, 1]
-    rows[where] = 9
-    waiting = batcher(max_rows=4, linger=0.0)
-    waiting.add(chunk(0, 1, 2, rows=rows), 0.0)
-
-    closed = [group for _ in range(4) if (group := waiting.due(0.0))]
-
-    parts = [part for group in closed for part in group.chunks]
-    rows_of = [one.offset for part in parts for one, n in zip(part.records, part.rows, strict=True) for _ in range(n)]
-    assert rows_of == [offset for offset, count in enumerate(rows) for _ in range(count)]
-    assert all(group.rows <= 4 for group in closed)
-    pieces = [part for part in parts if part.reassembly is not None]
-    assert {(part.records[0].offset, len(part)) for part in pieces} == {(where, 1)}
-
-
-def test_a_chunk_is_sorted_into_buckets() -> None:
-    """Each record waits with those of its own length, in order."""
-    waiting = padded()
-    lengths = [3, 20, 4, 5, 64, 17]
-    waiting.add(chunk(*range(6), shapes=[((length,),) for length in lengths]), 0.0)
-
-    drained = [waiting.drain() for _ in range(3)]
-
-    assert [offsets(group) for group in drained] == [[0, 2], [1, 4, 5], [3]]
-    assert [group.kind.shapes for group in drained if group] == [((4,),), ((64,),), ((16,),)]
-
-
-def test_a_chunk_is_told_apart_by_the_kinds_of_its_batches() -> None:
-    """Nothing is added by that."""
-    waiting = padded()
-    mixed = chunk(0, 1, 2, shapes=[((3,),), ((20,),), ((1,),)])
-    alike = chunk(3, 4, shapes=((9,),))
-
-    kinds = [(kind, offsets_of([part])) for one in (mixed, alike) for kind, part in waiting.by_kind(one)]
-
-    assert kinds == [
-        (BatchKind(MODEL, ((4,),)), [0, 2]),
-        (BatchKind(MODEL, ((64,),)), [1]),
-        (BatchKind(MODEL, ((16,),)), [3, 4]),
-    ]
-    assert waiting.drain() is None
-
-
-def test_the_most_urgent_record_of_a_chunk_makes_its_group_due() -> None:
-    """Records that are not urgent go with it."""
-    waiting = Batcher({MODEL: BatchPolicy(8, 1000, 5.0)}, expected=lambda _, rows: 0.5 * rows)
-    waiting.add(chunk(0), 0.0)
-    waiting.add(chunk(1, 2, 3, deadlines=[9.0, 4.0, inf]), 1.0)
-
-    assert waiting.next_due == 2.0
-    assert offsets(waiting.due(2.0)) == [0, 1, 2, 3]
 
 
 def test_an_urgent_chunk_that_fills_its_group_goes_before_others() -> None:
@@ -563,17 +385,6 @@ def test_records_that_were_held_back_are_due_at_once() -> None:
     assert waiting.next_due is not None
     assert waiting.next_due <= 7.0
     assert [offsets(waiting.due(7.0)) for _ in range(2)] == [[4, 5], [6]]
-
-
-def test_a_group_that_is_due_already_stays_so_when_a_late_record_joins() -> None:
-    """Its first record decides."""
-    waiting = batcher(linger=1.0)
-    waiting.add(chunk(0), 0.0)
-
-    waiting.add_late(chunk(1), 3.0)
-
-    assert waiting.next_due == 1.0
-    assert offsets(waiting.due(3.0)) == [0, 1]
 
 
 def test_each_row_of_a_suspect_model_runs_alone() -> None:
@@ -640,12 +451,3 @@ def test_a_chunk_is_told_apart_by_the_batches_that_it_will_fill() -> None:
         waiting.add(part, 0.0)
 
     assert parts == [[3], [4, 5], [6], [7], [8], [9]]
-
-
-def test_the_parts_of_a_chunk_are_of_one_kind_each() -> None:
-    """Each part goes to the bucket of its own shapes."""
-    waiting = padded()
-
-    parts = list(waiting.by_batch(chunk(0, 1, 2, shapes=[((3,),), ((20,),), ((1,),)])))
-
-    assert [(kind.shapes, offsets_of([part])) for kind, part in parts] == [(((4,),), [0, 2]), (((64,),), [1])]

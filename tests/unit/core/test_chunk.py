@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chunks import P1, RAW, chunk, floats, offsets, record, singles
+from tests.chunks import P1, RAW, chunk, offsets, record
 from worker.core.chunk import Chunk, refusal
 from worker.core.failures import Code
 from worker.core.records import Ids, Timeout
@@ -81,12 +81,3 @@ def test_a_refusal_names_its_own_record() -> None:
         refused = refusal(FOUR, at, Code.INTERNAL, "no")
         assert (refused.rejection.record.offset, refused.rejection.ids) == (offset, columns(FOUR)[at][-1])
     assert refusal(FOUR.take(1, 4), 1, Code.INTERNAL, "no").rejection.ids == Ids("seven")
-
-
-def test_a_record_alone_is_a_chunk() -> None:
-    """A chunk of one says all that one of many does."""
-    first, second = singles(chunk(2, 3, rows=2, partition=P1))
-
-    assert (first.records[0], first.rows[0], first.tensors[0][0]) == (record(2, partition=P1), 2, floats(2, 2))
-    assert (second.records[0], second.rows[0], second.tensors[0][0]) == (record(3, partition=P1), 2, floats(3, 3))
-    assert (first.at[0], second.at[0], second.partition) == (0, 1, P1)

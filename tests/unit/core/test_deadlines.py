@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from tests.chunks import MODEL, P0, batch, chunk, offsets, record
+from tests.chunks import MODEL, P0, batch, chunk, record
 from worker.core.chunk import Batch, Chunk, Finished, Prediction, cut
 from worker.core.deadlines import Punctuality, answered_late, deadline_of, too_late, triage
 from worker.core.failures import Code, RunFailure
@@ -47,48 +47,11 @@ def test_a_deadline_counts_from_the_timestamp(at: float | None, timeout: Timeout
     assert deadline_of(record(0, at=at).timestamp_ms, timeout, NOW, WALL) == pytest.approx(NOW + left)
 
 
-def test_each_record_of_a_chunk_has_its_own_deadline() -> None:
-    """Timestamps decide; a record without one counts as published now, and one without a timeout has none."""
-    asked = asking(WALL, WALL - 0.5, None, None, timeouts=[SECOND, SECOND, SECOND, None])
-
-    Punctuality(lambda: WALL).give_deadlines(asked, NOW)
-
-    assert asked.deadlines is not None
-    assert list(asked.deadlines) == pytest.approx([NOW + 1.0, NOW + 0.5, NOW + 1.0, inf])
-
-
 def taking(seconds: float) -> Punctuality:
     """Five rows take so long."""
     times = RunTimes()
     times.note(X, 5, seconds, NOW)
     return Punctuality(lambda: WALL, times=times)
-
-
-def test_a_record_that_would_be_late_is_cut_out_of_its_chunk() -> None:
-    """It may be the first, the last, or one in the middle; the others keep their order and their deadlines."""
-    mixed = asking(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.7, WALL - 0.1)
-
-    in_time, late = taking(0.5).sifted(mixed, X, 0, NOW)
-
-    assert in_time is not None
-    assert (offsets([in_time]), in_time.deadlines) == ([2, 4], around(NOW + 1.0, NOW + 0.9))
-    assert [(refused.at, refused.rejection.record.offset) for refused in late] == [(0, 0), (1, 1), (3, 3)]
-    assert {refused.rejection.code for refused in late} == {Code.DEADLINE_EXCEEDED}
-
-
-def test_a_chunk_in_time_goes_whole() -> None:
-    """So does one whose records ask for nothing."""
-    asked = asking(WALL, WALL - 0.1, None, timeouts=[SECOND, SECOND, None])
-
-    assert taking(0.5).sifted(asked, X, 0, NOW) == (asked, [])
-
-
-def test_nothing_is_left_of_a_chunk_that_is_late_as_a_whole() -> None:
-    """All its records are refused."""
-    in_time, late = taking(2.0).sifted(asking(WALL, WALL), X, 0, NOW)
-
-    assert in_time is None
-    assert [refused.at for refused in late] == [0, 1]
 
 
 def test_records_that_have_to_wait_are_judged_as_part_of_a_usual_batch() -> None:
@@ -111,17 +74,6 @@ def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
     late = triage([1] * 8, [NOW + 0.3] * 8, home_after(lambda rows: rows / 10))
 
     assert late == dict.fromkeys(range(2, 8), NOW + 0.8)
-
-
-def test_a_batch_loses_the_records_that_would_be_late() -> None:
-    """Those without a deadline stay, and so do chunks without any."""
-    chunks = [chunk(0, 1, 2, deadlines=[NOW + 0.1, inf, NOW + 9.0]), chunk(3, 4), due(5, NOW + 0.2)]
-
-    running, late = taking(0.5).triaged(chunks, X, NOW)
-
-    assert offsets(running) == [1, 2, 3, 4]
-    assert running[1] is chunks[1]
-    assert [(refused.chunk, refused.at) for refused in late] == [(chunks[0], 0), (chunks[2], 0)]
 
 
 def test_a_batch_in_time_is_left_as_it_is() -> None:
@@ -149,24 +101,18 @@ def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) ->
     assert (rejection.record.partition, rejection.record.offset) == (P0, 1)
 
 
-def test_the_answer_says_what_was_asked_for() -> None:
+@pytest.mark.parametrize(
+    ("timeout", "says"),
+    [
+        (Timeout(0.005), "not run: the deadline was 1000 ms ago (timeout-ms 5, from the timestamp 1764000000)"),
+        (Timeout(None, WALL), "not run: the deadline was 1000 ms ago"),
+    ],
+)
+def test_the_answer_says_what_was_asked_for(timeout: Timeout, says: str) -> None:
     """A client that sends a timestamp in seconds instead of milliseconds makes every request late."""
-    late = chunk(
-        records=[record(0, at=WALL), record(1, at=1_764_000.0)],
-        timeouts=[None, Timeout(0.005)],
-        deadlines=[inf, NOW - 1.0],
-    )
+    late = chunk(records=[record(1, at=1_764_000.0)], timeouts=[timeout], deadlines=[NOW - 1.0])
 
-    message = too_late(late, 1, NOW, NOW).rejection.message
-
-    assert message.endswith("(timeout-ms 5, from the timestamp 1764000000)")
-
-
-def test_an_answer_to_an_instant_says_nothing_of_a_timeout() -> None:
-    """None was asked for."""
-    late = chunk(0, timeouts=[Timeout(None, WALL)], deadlines=[NOW - 1.0])
-
-    assert too_late(late, 0, NOW, NOW).rejection.message == "not run: the deadline was 1000 ms ago"
+    assert too_late(late, 0, NOW, NOW).rejection.message == says
 
 
 def test_late_answers_are_counted_by_record() -> None:

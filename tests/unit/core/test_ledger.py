@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.chunks import P0, P1, acknowledged, answer_of, answered, places_of, record, rejection, settled, taken
 from worker.core.ordering.ledger import OffsetLedger, Place, Stretch, stretches_of, taken_at
-from worker.core.records import Answer, Partition, nothing_owed
-
-Track = Callable[..., list[Place]]
+from worker.core.ordering.order_by_key import LEDGERS, Order
+from worker.core.records import Answer, Partition
 
 
 def together(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
     """Take records that came together, of two rows and ten bytes each."""
     return taken(ledger, *[record(offset, partition=partition) for offset in offsets])
-
-
-def apart(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
-    """Take records one by one."""
-    return [place for offset in offsets for place in together(ledger, offset, partition=partition)]
-
-
-however_taken = pytest.mark.parametrize("track", [together, apart])
-
-
-@however_taken
-def test_an_answer_waits_for_the_earlier_ones_of_its_partition(track: Track) -> None:
-    """Lanes finish in any order; answers leave in the order of their records."""
-    ledger = OffsetLedger()
-    first, second, third = track(ledger, 0, 1, 2)
-
-    assert answered(ledger, third) == []
-    assert answered(ledger, first) == [first]
-    assert answered(ledger, second) == [second, third]
 
 
 def test_answers_that_leave_together_are_one_stretch() -> None:
@@ -63,18 +41,6 @@ def test_answers_are_taken_in_order() -> None:
     assert not any(kept in answers for kept in places.answers)
 
 
-def test_a_stretch_is_settled_as_it_was_sent() -> None:
-    """All its records at once, and no other."""
-    ledger = OffsetLedger()
-    first, second, third, _ = together(ledger, 3, 5, 6, 9)
-    [stretch] = ledger.answer([(first.places, range(3), [answer_of(place) for place in (first, second, third)])])
-
-    ledger.settle([stretch])
-
-    assert (ledger.records, ledger.rows, ledger.size) == (1, 2, 10)
-    assert ledger.committable() == {P0: 7}
-
-
 def test_places_and_stretches_name_their_records() -> None:
     """A stretch can be cut in two."""
     ledger = OffsetLedger()
@@ -87,9 +53,10 @@ def test_places_and_stretches_name_their_records() -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_no_record_is_answered_twice(is_gone: object) -> None:
+@pytest.mark.parametrize("order", LEDGERS)
+def test_no_record_is_answered_twice(order: Order, is_gone: object) -> None:
     """Neither while its first answer waits, nor after that has left."""
-    ledger = OffsetLedger()
+    ledger = LEDGERS[order]()
     first, second = together(ledger, 0, 1)
     answered(ledger, *([first, second] if is_gone else [second]))
 
@@ -97,65 +64,10 @@ def test_no_record_is_answered_twice(is_gone: object) -> None:
         answered(ledger, second)
 
 
-def test_a_rejection_counts_with_the_bytes_of_its_record() -> None:
-    """It holds the record until it leaves, because its messages are written only then."""
-    ledger = OffsetLedger()
-    [place] = together(ledger, 0)
-
-    [stretch] = ledger.answer([(place.places, [0], [rejection()])])
-    assert ledger.size == 10
-
-    ledger.settle([stretch])
-    assert ledger.size == 0
-
-
-@however_taken
-def test_an_answer_counts_with_its_own_bytes(track: Track) -> None:
-    """The request is gone by then; the answer is in memory until it is settled."""
-    ledger = OffsetLedger()
-    first, second = track(ledger, 0, 1)
-
-    answered(ledger, second)
-    assert ledger.size == 10 + len(b"answered")
-
-    settled(ledger, first)
-    assert ledger.size == len(b"answered")
-
-
-@however_taken
-def test_a_commit_stops_at_the_first_unsettled_record(track: Track) -> None:
-    """A record that is acknowledged early does not carry the commit past its neighbour."""
-    ledger = OffsetLedger()
-    places = track(ledger, 3, 7, 9)
-    answered(ledger, *places)
-
-    acknowledged(ledger, places[1])
-    assert ledger.committable() == {}
-
-    acknowledged(ledger, places[0])
-    assert ledger.committable() == {P0: 8}
-
-
-@however_taken
-def test_what_is_settled_behind_another_is_a_record_without_rows_and_bytes(track: Track) -> None:
-    """A crash would repeat it, but it holds no memory."""
-    ledger = OffsetLedger()
-    first, second, third = track(ledger, 0, 1, 2)
-    answered(ledger, first, second)
-
-    acknowledged(ledger, second)
-    assert (ledger.records, ledger.rows, ledger.size) == (3, 4, 18)
-    assert [ledger.is_settled(place) for place in (first, second, third)] == [False, True, False]
-
-    acknowledged(ledger, first)
-    assert (ledger.records, ledger.rows, ledger.size) == (1, 2, 10)
-
-
-@however_taken
-def test_what_was_committed_is_not_committable(track: Track) -> None:
+def test_what_was_committed_is_not_committable() -> None:
     """Only new offsets are committed, and the late result of an older commit undoes nothing."""
     ledger = OffsetLedger()
-    places = track(ledger, 0, 1)
+    places = together(ledger, 0, 1)
     settled(ledger, *places)
 
     ledger.committed({P0: 2, P1: 9})
@@ -182,62 +94,6 @@ def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
     assert ledger.committable() == {P0: 3}
 
 
-@however_taken
-def test_a_forgotten_partition_leaves_nothing_behind(track: Track) -> None:
-    """Its records are no longer counted, sent or held, and its old places belong to no line."""
-    ledger = OffsetLedger()
-    sent, also_sent, held, also_held = track(ledger, 0, 1, 2, 3)
-    answered(ledger, sent, also_sent, also_held)
-    acknowledged(ledger, also_sent)
-
-    assert ledger.forget([P0, P1]) == 3
-
-    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
-    assert answered(ledger, held) == []
-    acknowledged(ledger, sent)
-    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
-    assert ledger.committable() == {}
-    assert not ledger.owes([P0])
-
-
-def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
-    """The new line does not know the old line's places."""
-    ledger = OffsetLedger()
-    [old] = together(ledger, 0)
-    ledger.forget([P0])
-    [new] = together(ledger, 0)
-
-    assert answered(ledger, old) == []
-    acknowledged(ledger, old)
-
-    assert new.places.answers == [None]
-    assert (ledger.knows(new.places), ledger.knows(old.places)) == (True, False)
-    assert ledger.records == 1
-    assert ledger.committable() == {}
-    assert ledger.owes([P0])
-
-
-@however_taken
-def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way(track: Track) -> None:
-    """A held record awaits an answer, not a delivery."""
-    ledger = OffsetLedger()
-    first, second, third = track(ledger, 0, 1, 2)
-    assert not ledger.awaits_delivery([P0])
-
-    answered(ledger, first, second)
-
-    assert ledger.awaits_delivery()
-    assert ledger.awaits_delivery([P0, P1])
-    assert not ledger.awaits_delivery([P1])
-    acknowledged(ledger, first)
-    assert ledger.awaits_delivery([P0])
-    acknowledged(ledger, second)
-    assert not ledger.awaits_delivery([P0])
-
-    answered(ledger, third)
-    assert ledger.awaits_delivery([P0])
-
-
 def test_nobody_knows_of_an_answer_in_doubt_whether_it_is_durable() -> None:
     """It is neither settled nor new; its partition will be read again, or is gone."""
     ledger = OffsetLedger()
@@ -249,22 +105,6 @@ def test_nobody_knows_of_an_answer_in_doubt_whether_it_is_durable() -> None:
     assert [ledger.is_doubtful(place) for place in (first, second, third)] == [True, True, False]
     assert not any(map(ledger.is_settled, (first, second, third)))
     assert ledger.forget([P0]) == 3
-
-
-def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
-    """The first unsettled record counts, whether sent or held; settled partitions are left out."""
-    ledger = OffsetLedger()
-    first, second, *_ = [*together(ledger, 3, 4), *together(ledger, 6)]
-    settled(ledger, *together(ledger, 8, partition=P1))
-    assert ledger.oldest_by_partition() == {P0: 3.0}
-
-    answered(ledger, first)
-    assert ledger.oldest_by_partition() == {P0: 3.0}
-
-    acknowledged(ledger, first)
-    assert ledger.oldest_by_partition() == {P0: 3.0}
-    settled(ledger, second)
-    assert ledger.oldest_by_partition() == {P0: 6.0}
 
 
 def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> None:
@@ -290,13 +130,12 @@ def test_the_ledger_shows_itself() -> None:
     assert repr(first.places) == "<Places requests/0 3 to 6 010000>"
 
 
-@however_taken
-def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled(track: Track) -> None:
+def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled() -> None:
     """A commit must wait while an answer is owed, and is needless where commits have reached that far."""
     ledger = OffsetLedger()
     assert ledger.is_behind(P0, 1)
     assert ledger.settled(P0) == -1
-    first, second = track(ledger, 2, 3)
+    first, second = together(ledger, 2, 3)
     settled(ledger, first)
     assert not ledger.is_behind(P0, 5)
     assert ledger.settled(P0) == 2
@@ -305,44 +144,6 @@ def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled(tra
 
     assert not ledger.is_behind(P0, 4)
     assert ledger.is_behind(P0, 5)
-
-
-@however_taken
-def test_the_next_record_is_the_first_that_is_not_settled(track: Track) -> None:
-    """There is none where all are."""
-    ledger = OffsetLedger()
-    first, second = track(ledger, 0, 1)
-    assert [ledger.is_next(first), ledger.is_next(second)] == [True, False]
-
-    settled(ledger, first)
-    assert [ledger.is_next(first), ledger.is_next(second)] == [False, True]
-
-    settled(ledger, second)
-    assert not ledger.is_next(second)
-
-
-def test_a_place_of_no_record_counts_nowhere() -> None:
-    """It only holds up commits until it is settled."""
-    ledger = OffsetLedger()
-    gap = Place(ledger.track_gap(P0, 6, 0.0), 0)
-
-    assert ledger.records == 0
-    assert ledger.committable() == {}
-    [stretch] = ledger.answer([(gap.places, [0], [nothing_owed(P0, 6)])])
-    assert stretch.records == 0
-    ledger.settle([stretch])
-
-    assert ledger.records == 0
-    assert ledger.committable() == {P0: 7}
-
-
-def test_a_gap_that_is_forgotten_is_no_record_that_leaves() -> None:
-    """Nothing is read again for it."""
-    ledger = OffsetLedger()
-    ledger.track_gap(P0, 6, 0.0)
-
-    assert ledger.forget([P0]) == 0
-    assert ledger.records == 0
 
 
 def test_settled_records_are_counted_by_the_instant_of_their_poll() -> None:

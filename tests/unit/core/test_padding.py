@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.chunks import batch, chunk, offsets, spec
-from worker.core.chunk import Batch, Chunk, Prediction, Shapes
+from worker.core.chunk import Batch, Chunk, Prediction
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Tensor
+from worker.core.records import Array
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -56,68 +56,17 @@ def own_parts(prediction: Prediction) -> list[list[list[object]]]:
     return found
 
 
-def test_what_no_record_fills_is_padding() -> None:
-    """Each record's rows stand at the beginning of the axis, in order."""
-    stacked = stack(of_lengths(1, 2, rows=[2, 1], first=5), of_lengths(1, first=7))
-
-    assert stacked.shapes == ((2, 2),)
-    np.testing.assert_array_equal(stacked.feeds["x"][:, :, 0], [[5, 9], [5, 9], [6, 6], [7, 9]])
-
-
-def text(*lengths: Sequence[int], longest: tuple[int, int] = (4, 8)) -> tuple[Signature, Chunk]:
-    """A model of ids and words, with an axis each, and a chunk of one record for each pair of lengths."""
-    axes = (
-        Axis("input ids axis 1", (longest[0],), {Spot(0, 0): -1}),
-        Axis("input words axis 1", (longest[1],), {Spot(1, 0): "-"}),
-    )
-    inputs = (TensorSpec("ids", "INT64", (None,)), TensorSpec("words", "BYTES", (None,)))
-    ids: list[Tensor] = [np.arange(length).tobytes() for length, _ in lengths]
-    words: list[Tensor] = [[f"w{at}" for at in range(length)] for _, length in lengths]
-    shapes: list[Shapes] = [((one,), (other,)) for one, other in lengths]
-    return Signature("m", "1", inputs, (spec(),), axes=axes), chunk(
-        *range(len(lengths)), tensors=[ids, words], shapes=shapes
-    )
-
-
-several = pytest.mark.parametrize("times", [1, 30], ids=["few", "many"])
-
-
-@several
-@pytest.mark.parametrize("longest", [(4, 8), (4, 4)])
-def test_inputs_of_equal_lengths_are_padded_each_to_its_own_bucket(longest: tuple[int, int], times: int) -> None:
-    """Two axes may have other boundaries, although all records are as long in one as in the other."""
-    by, asked = text(*[(1, 1), (3, 3)] * times, longest=longest)
-
-    feeds = stack(asked, by=by).feeds
-
-    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, -1]] * times
-    more = ["-"] * (longest[1] - 4)
-    assert feeds["words"].tolist() == [["w0", "-", "-", "-", *more], ["w0", "w1", "w2", "-", *more]] * times
-
-
-@several
-def test_inputs_of_other_lengths_are_padded_each_by_its_own(times: int) -> None:
-    """Nothing of one input's lengths is taken for the other's."""
-    by, asked = text(*[(1, 3), (4, 2)] * times, longest=(4, 4))
-
-    feeds = stack(asked, by=by).feeds
-
-    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, 3]] * times
-    assert feeds["words"].tolist() == [["w0", "w1", "w2", "-"], ["w0", "w1", "-", "-"]] * times
-
-
-@several
-def test_an_input_without_a_padded_axis_goes_as_it_is(times: int) -> None:
+def test_an_input_without_a_padded_axis_goes_as_it_is() -> None:
     """The lengths of a padded input are not taken for its own, even if they are equal before padding."""
     axes = (Axis("input ids axis 1", (4,), {Spot(0, 0): 0}),)
     inputs = (TensorSpec("ids", "FP32", (None,)), TensorSpec("weights", "FP32", (3,)), TensorSpec("scale", "FP32", ()))
     by = Signature("m", "1", inputs, (spec(),), axes=axes)
 
-    feeds = stack(*[chunk(1, 2, rows=[1, 2], shapes=((3,), (3,), ()))] * times, by=by).feeds
+    feeds = stack(chunk(1, 2, rows=[1, 2], shapes=((3,), (3,), ())), by=by).feeds
 
-    assert feeds["ids"].tolist() == [[1, 1, 1, 0], [2, 2, 2, 0], [2, 2, 2, 0]] * times
-    assert feeds["weights"].tolist() == [[1, 1, 1], [2, 2, 2], [2, 2, 2]] * times
-    assert feeds["scale"].tolist() == [1, 2, 2] * times
+    assert feeds["ids"].tolist() == [[1, 1, 1, 0], [2, 2, 2, 0], [2, 2, 2, 0]]
+    assert feeds["weights"].tolist() == [[1, 1, 1], [2, 2, 2], [2, 2, 2]]
+    assert feeds["scale"].tolist() == [1, 2, 2]
 
 
 def test_an_answer_is_as_long_as_its_record() -> None:

@@ -20,7 +20,6 @@ from worker.core.tensors.specs import NamedTensor
 
 IMAGE = spec("image", "UINT8", (None, 3))
 SCALE = spec("scale", "FP32", ())
-WORDS = spec("words", "BYTES", (2,))
 
 
 def tensor(name: str, *shape: int) -> NamedTensor:

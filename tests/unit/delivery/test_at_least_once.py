@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, P1, World, record, sources
-from tests.chunks import answer_of, taken
+from tests.builders import World, sources
+from tests.chunks import P0, P1, answer_of, record, taken
 from tests.fakes import CommitFate
 from tests.unit.delivery.test_exactly_once import rejection, send
 from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE
-
-FAR = 1e9
 
 
 def world_of() -> World:
@@ -154,15 +152,3 @@ def test_reports_are_due_soon_while_answers_are_on_the_way(world: World) -> None
     send(world, 4)
 
     assert world.delivery.next_due == pytest.approx(world.clock.now + REPORT_DUE, abs=1e-6)
-
-
-def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(world: World) -> None:
-    """A model that makes large answers from small requests is bounded by its answers."""
-    world.sink.delay = lambda _: FAR
-    before = world.ledger.size
-    [place] = taken(world.ledger, record(4))
-
-    world.delivery.send(world.ledger.answer([(place.places, [0], [answer_of(place)])]))
-
-    message = world.sink.sent[-1]
-    assert world.ledger.size - before == len(message.value or b"")

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.builders import P0, P1, World, record, sources
-from tests.chunks import RAW
+from tests.builders import World, sources
+from tests.chunks import P0, P1, RAW, record
 from tests.fakes import TransactionFate
 from worker.core.failures import Code, KafkaFatal
 from worker.core.ordering.ledger import Place, Places, Stretch
@@ -65,6 +65,17 @@ def turn_after(world: World, seconds: float) -> list[Partition]:
     return make_progress(world)
 
 
+def end(world: World) -> None:
+    """Let the transaction end, and hear of it."""
+    turn_after(world, LONGEST_PAUSE)
+    turn_after(world, LONGEST_PAUSE)
+
+
+def turn_until_idle(world: World) -> None:
+    while not world.delivery.is_idle:
+        turn_after(world, 0.5)
+
+
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     """A transaction may contain only offsets."""
     send(world, 4, skipped=[4])
@@ -116,23 +127,6 @@ def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: Tra
     assert world.events.endings == [(world.events.endings[0][0], 2)]
 
 
-def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None:
-    """After a few failures each answer is tried by itself, which shows the one that cannot be sent."""
-    world.transactions.fate = lambda: ABORTED
-    for _ in range(PATIENCE_WITH_MANY):
-        send(world, 4, 5)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, 0.01)
-    send(world, 4, 5)
-
-    turn_after(world, LONGEST_PAUSE)
-
-    assert [sources(messages) for messages, _ in world.transactions.commits][-2:] == [
-        ["requests/0/4", "requests/0/5"],
-        ["requests/0/4"],
-    ]
-
-
 def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> None:
     """The reason names the record, and what the broker said."""
     world.transactions.fate = lambda: ABORTED
@@ -181,8 +175,7 @@ def test_an_offset_without_a_record_is_not_taken_for_the_record_that_fails(world
             nothing = world.ledger.answer([(gap, [0], [nothing_owed(P0, 3)])])
             world.delivery.send(nothing)
             send(world, 4)
-            turn_after(world, LONGEST_PAUSE)
-            turn_after(world, LONGEST_PAUSE)
+            end(world)
 
     world.transactions.fate = lambda: ABORTED
 
@@ -220,8 +213,7 @@ def test_a_partition_that_brings_nothing_more_is_forgiven(world: World) -> None:
     for at in range(3 * PATIENCE):
         world.transactions.fate = lambda: ABORTED
         send(world, at, partition=P1)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
+        end(world)
         world.transactions.fate = TransactionFate
         send(world, at, partition=P1)
         turn_after(world, LONGEST_PAUSE)
@@ -235,13 +227,11 @@ def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> No
     for _ in range(PATIENCE - 1):
         world.transactions.fate = lambda: ABORTED
         send(world, 4)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
+        end(world)
 
     world.delivery.lost([P0])
     send(world, 0, partition=P1)
-    turn_after(world, LONGEST_PAUSE)
-    turn_after(world, LONGEST_PAUSE)
+    end(world)
 
     assert world.broker.committed == {}
 
@@ -277,8 +267,7 @@ def fail_often(world: World, *partitions: Partition) -> None:
     for _ in range(PATIENCE_WITH_MANY):
         for partition in partitions:
             send(world, 4, 5, partition=partition)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
+        end(world)
     world.transactions.fate = TransactionFate
     world.transactions.commits.clear()
 
@@ -286,8 +275,7 @@ def fail_often(world: World, *partitions: Partition) -> None:
 def sizes_until_done(world: World, partition: Partition, count: int) -> list[int]:
     """The sizes of the transactions that send so many answers."""
     send(world, *range(count), partition=partition)
-    while not world.delivery.is_idle:
-        turn_after(world, 0.5)
+    turn_until_idle(world)
     return [len(messages) for messages, _ in world.transactions.commits]
 
 
@@ -297,8 +285,7 @@ def test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_c
     for first in range(0, 30, 3):
         send(world, *range(first, first + 3))
 
-    while not world.delivery.is_idle:
-        turn_after(world, 0.5)
+    turn_until_idle(world)
 
     assert [len(messages) for messages, _ in world.transactions.commits] == [1, 2, 3, 4, 5, 7, 8]
     assert sources(world.broker.answers) == [f"requests/0/{offset}" for offset in range(30)]
@@ -313,8 +300,7 @@ def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World
 
     send(world, 4, 5)
     send(world, *range(100, 103), partition=P1)
-    while not world.delivery.is_idle:
-        turn_after(world, 0.5)
+    turn_until_idle(world)
 
     assert sources(world.transactions.commits[0][0]) == ["requests/0/4"]
     assert len(world.transactions.commits) == 2, "all was well with it, so the others share one again"

@@ -165,12 +165,14 @@ class Acknowledging:
     def __init__(self) -> None:
         self.sent: list[tuple[Sequence[Fields], Stretch]] = []
         self.due: list[Stretch] = []
+        self.waits: list[float] = []
         self.pushed = 0
 
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         self.sent.append((messages, stretch))
 
-    def poll(self, _: float) -> Sequence[Stretch]:
+    def poll(self, timeout: float) -> Sequence[Stretch]:
+        self.waits.append(timeout)
         due, self.due = self.due, []
         return due
 

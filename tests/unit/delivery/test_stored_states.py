@@ -9,33 +9,13 @@ import pytest
 from tests.builders import STATE
 from tests.chunks import P0, P1
 from tests.states import state
-from tests.unit.delivery.test_last_states import ANSWER, Leaving
+from tests.unit.delivery.test_last_states import ANSWER, Acknowledging, Leaving
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields
 from worker.delivery.stored_states import SOON, StoringSink
 from worker.state.changes import forgotten
 from worker.state.layout import HEAD_BYTES, Sieve
 from worker.state.outside_values import Change, OutsideValues, source_of
-
-
-class Kafka:
-    """A sink whose reports the test makes."""
-
-    def __init__(self) -> None:
-        self.sent: list[Fields] = []
-        self.acknowledged: list[Stretch] = []
-        self.waits: list[float] = []
-
-    def send(self, messages: Sequence[Fields], _: Stretch) -> None:
-        self.sent += messages
-
-    def poll(self, timeout: float) -> Sequence[Stretch]:
-        self.waits.append(timeout)
-        found, self.acknowledged = self.acknowledged, []
-        return found
-
-    def push(self) -> None:
-        pass
 
 
 class Store:
@@ -55,7 +35,7 @@ class Store:
 
 class Parts:
     def __init__(self) -> None:
-        self.kafka, self.store, self.leaving = Kafka(), Store(), Leaving()
+        self.kafka, self.store, self.leaving = Acknowledging(), Store(), Leaving()
         self.sink = StoringSink(self.kafka, self.leaving.leave, self.store, OutsideValues(STATE))
 
     def sends(self, *states: Fields, partition: int = 0) -> Stretch:
@@ -65,7 +45,7 @@ class Parts:
 
     def acknowledges(self, *stretches: Stretch) -> Sequence[Stretch]:
         """Kafka acknowledges these answers. Returns the places that are durable."""
-        self.kafka.acknowledged += stretches
+        self.kafka.due += stretches
         return self.sink.poll(5.0)
 
     def stores(self, *stretches: Stretch) -> Sequence[Stretch]:
@@ -90,7 +70,7 @@ def of(key: bytes, number: float = 1) -> Fields:
 def test_a_state_is_written_after_its_answer_and_durable_after_that(parts: Parts) -> None:
     """So a state in the store proves that its request was answered."""
     one = parts.sends(of(b"a"))
-    assert (parts.kafka.sent, parts.sink.poll(5.0), parts.asked) == ([ANSWER], [], [])
+    assert (parts.kafka.sent, parts.sink.poll(5.0), parts.asked) == ([([ANSWER], one)], [], [])
 
     assert (parts.acknowledges(one), parts.asked) == ([], [one])
     assert parts.stores(one) == [one]

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo
 
-from tests.builders import P0, STATE
+from tests.builders import STATE
+from tests.chunks import P0
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
 from worker.core.failures import KafkaFatal

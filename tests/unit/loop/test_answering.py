@@ -10,21 +10,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tests.builders import (
-    CONDUCT,
-    NONSENSE,
-    P0,
-    POISON,
-    POLICY,
-    SHORT,
-    World,
-    floats,
-    record,
-    rows_model,
-    signature,
-    sources,
-)
-from tests.chunks import offsets
+from tests.builders import CONDUCT, NONSENSE, POISON, POLICY, SHORT, World, names, rows_model, sources
+from tests.chunks import P0, floats, offsets, record, signature
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
@@ -34,10 +21,6 @@ from worker.loop.outcomes import PATIENCE
 
 def world_of(**fields: object) -> World:
     return World(**fields).start()  # type: ignore[arg-type]
-
-
-def names(*offsets: int) -> list[str]:
-    return [f"requests/0/{offset}" for offset in offsets]
 
 
 def with_memory_for(rows: int) -> Model:
@@ -62,19 +45,6 @@ def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
     assert world.answered("error") == names(1, 2)
     assert world.lanes.probes == 0
     assert [r.record.offset for r in world.events.rejections] == [1, 2]
-
-
-@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
-def test_one_bad_request_costs_its_neighbours_nothing(bad: float) -> None:
-    """Whatever is wrong with one row, the other requests of its batch get their results, in order."""
-    world = world_of()
-    world.broker.append(*[record(at, bad if at == 2 else at) for at in range(8)])
-
-    world.turn_for(0.5)
-
-    assert world.answered() == names(*range(8))
-    assert world.answered("error") == names(2)
-    assert world.broker.committed == {P0: 8}
 
 
 def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
@@ -238,15 +208,6 @@ def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:
 
     assert world.events.probes == [None]
     assert world.answered("error") == names(0, 1, 2, 3)
-
-
-def test_the_operator_may_have_rejections_stop_the_worker() -> None:
-    """After so many in a row, the stream is not what this model expects."""
-    world = world_of(rejection_limit=3)
-    world.broker.append(*[record(at, value=b"odd") for at in range(3)])
-
-    with pytest.raises(TooManyRejections, match="3 requests in a row"):
-        world.turn_for(0.1)
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])

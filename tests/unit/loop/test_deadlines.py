@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, floats, record
+from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World, names
+from tests.chunks import P0, P1, floats, record
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields, Message, Suspect
@@ -19,10 +20,6 @@ CAPACITY = ROWS / RUN  # requests a second
 
 def world_of(**fields: object) -> World:
     return World(**fields).start(P0, P1)  # type: ignore[arg-type]
-
-
-def names(*offsets: int) -> list[str]:
-    return [f"requests/0/{offset}" for offset in offsets]
 
 
 def why(world: World) -> list[str]:
@@ -176,20 +173,6 @@ def test_a_record_that_runs_alone_has_a_deadline_too(age: float) -> None:
     assert world.answered() == names(0, 1)
     assert world.answered("error") == (names(0) if age else [])
     assert sum(batch.rows for batch in world.lanes.ran) == (1 if age else 2)
-
-
-def test_being_late_is_no_way_past_the_others() -> None:
-    """The error leaves in order, and no commit goes past earlier records that are not answered."""
-    world = world_of()
-    world.lanes.seconds = lambda: 0.3
-    world.broker.append(record(0), record(1, at=world.clock.now - 9.0, timeout=1.0))
-
-    world.turn_for(0.25)
-    assert world.answered() == []
-    world.turn_for(1.0)
-
-    assert world.answered() == names(0, 1)
-    assert world.broker.committed == {P0: 2}
 
 
 class Overload:

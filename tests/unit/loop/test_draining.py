@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builders import CONDUCT, P0, P1, POISON, POLICY, World, record
+from tests.builders import CONDUCT, POISON, POLICY, World
+from tests.chunks import P0, P1, record
 from tests.fakes import CommitFate
 from worker.core.chunk import Chunk, Reading
 from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken

@@ -7,7 +7,8 @@ from operator import attrgetter
 
 import pytest
 
-from tests.builders import BOUNDS, P0, P1, World, record
+from tests.builders import BOUNDS, World, names
+from tests.chunks import P0, P1, record
 from tests.fakes import Newcomer, TransactionFate
 from worker.core.failures import TooManyRejections
 from worker.core.records import Partition, Record
@@ -32,10 +33,6 @@ def world_of(group: Newcomer, *, exactly_once: bool = False, **fields: object) -
 
 def odd(*offsets: int) -> list[Record]:
     return [record(at, value=b"odd") for at in offsets]
-
-
-def names(*offsets: int) -> list[str]:
-    return [f"requests/0/{offset}" for offset in offsets]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, POISON, SHORT, World, floats, spec
+from tests.builders import NONSENSE, POISON, SHORT, World
+from tests.chunks import P0, floats, spec
 from tests.judging import field
 from worker.codecs.encodings.oip_protobuf import _InferRequest, read_tensors
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.builders import P0, P1, POISON, World, floats, record, sources
+from tests.builders import POISON, World, sources
+from tests.chunks import P0, P1, floats, record
 from tests.fakes import Broker, Clock, CommitFate, TransactionFate
 from worker.core.chunk import Reading
 from worker.core.failures import Code, DeadlineMissed, KafkaFatal
@@ -199,8 +200,7 @@ def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> Non
 def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) -> None:
     """Records that wait to run alone stay unanswered, and the next owner finds the partition suspect."""
     world = suspect_world(exactly_once=exactly_once)
-    while world.broker.committed[P0] == 0:
-        world.turn()
+    world.turn_until(lambda: world.broker.committed[P0])
 
     world.source.revoke(P0)
     world.turn_for(1.0)
@@ -281,8 +281,7 @@ def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
     """A record that came during an isolated run leaves with its partition."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.5
-    while not world.quarantine.is_exclusive:
-        world.turn()
+    world.turn_until(lambda: world.quarantine.is_exclusive)
     world.broker.append(record(1, partition=P1), record(2, partition=P1))
     world.turn(5)
 
@@ -298,8 +297,7 @@ def test_an_isolated_run_that_is_broken_off_marks_no_record(*, exactly_once: boo
     """An inference that outlasts a revoke or a drain has not ended the process: the next owner tries it again."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 1000.0
-    while not world.lanes.in_flight:
-        world.turn()
+    world.turn_until(lambda: world.lanes.in_flight)
     assert world.broker.attempts[P0] == (4, True)
 
     if ending == "revoke":
@@ -321,8 +319,7 @@ def test_a_run_broken_off_by_a_revoke_that_ends_the_worker_marks_no_record(
     """A producer that is fenced while partitions leave ends the process; the record under way is not the cause."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 1000.0
-    while not world.lanes.in_flight:
-        world.turn()
+    world.turn_until(lambda: world.lanes.in_flight)
     monkeypatch.setattr(world.delivery, "revoke", Mock(side_effect=KafkaFatal("another process has our id")))
 
     world.source.revoke(P0)
@@ -336,8 +333,7 @@ def test_a_note_is_kept_where_the_transaction_may_have_been_committed() -> None:
     """The client could not tell the end. It was committed, and a commit of our own would undo its offset."""
     world = suspect_world(exactly_once=True, records=2)
     fates = iter([TransactionFate(is_committed=True, failure="the coordinator moved")])
-    while not world.quarantine.is_exclusive:
-        world.turn()
+    world.turn_until(lambda: world.quarantine.is_exclusive)
     world.transactions.fate = lambda: next(fates, TransactionFate())
 
     world.turn_for(5.0)
@@ -350,11 +346,9 @@ def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_run
     """The isolated run's partition leaves in a poll that also brings records of another partition."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.3
-    while not world.quarantine.is_exclusive:
-        world.turn()
+    world.turn_until(lambda: world.quarantine.is_exclusive)
     world.broker.append(record(1, partition=P1), record(2, partition=P1))
-    while len(world.admission._postponed) < 2:
-        world.turn()
+    world.turn_until(lambda: len(world.admission._postponed) >= 2)
 
     world.broker.append(record(3, partition=P1))
     world.source.revoke(P0)
@@ -371,8 +365,7 @@ def test_an_end_waits_a_while_until_the_group_has_no_note(monkeypatch: pytest.Mo
     world.lanes.seconds = lambda: 1000.0
     clear_note = Mock()
     monkeypatch.setattr(world.source, "clear_note", clear_note)
-    while not world.lanes.in_flight:
-        world.turn()
+    world.turn_until(lambda: world.lanes.in_flight)
     world.signals.stop_asked = True
 
     with pytest.raises(DeadlineMissed):
@@ -386,8 +379,7 @@ def test_nothing_is_taken_back_of_a_run_that_was_only_waiting(monkeypatch: pytes
     world = suspect_world(records=0)
     world.lanes.seconds = lambda: 1000.0
     world.broker.append(record(0, partition=P1))
-    while not world.lanes.in_flight:
-        world.turn()
+    world.turn_until(lambda: world.lanes.in_flight)
     world.broker.append(record(0))
     while (run := world.quarantine.current) is None:
         world.turn()
@@ -439,10 +431,8 @@ def test_a_note_is_withdrawn_before_the_transaction_with_its_answer_ends() -> No
     """A later withdrawal would undo a transaction in doubt; an abort would leave the note to the next owner."""
     world = suspect_world(exactly_once=True, records=1)
     world.transactions.fate = lambda: TransactionFate(heard_after=1000.0)
-    while not world.transactions.is_ending or not world.quarantine.is_exclusive:
-        world.turn()
-    while not any(source == "requests/0/0" for source in sources(world.transactions.inside)):
-        world.turn()
+    world.turn_until(lambda: world.transactions.is_ending and world.quarantine.is_exclusive)
+    world.turn_until(lambda: any(source == "requests/0/0" for source in sources(world.transactions.inside)))
 
     world.source.revoke(P0)
     world.turn_for(1.0)

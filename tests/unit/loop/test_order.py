@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 
-from tests.builders import P0, World, record
+from tests.builders import World
+from tests.chunks import P0, record
 from tests.chunks import offsets as of_batch
 from tests.fakes import Broker
 from worker.core.batching.batcher import BatchPolicy
@@ -49,31 +50,6 @@ def test_a_slow_request_holds_up_those_that_wait_for_it(order: Order, early: lis
     world.turn_for(1.0)
     assert offsets(world) == early + late
     assert world.broker.committed == {P0: 4}
-
-
-@loose_orders
-def test_what_left_early_is_answered_again_after_a_crash_and_nothing_is_lost(order: Order) -> None:
-    """No commit went past the unanswered record."""
-    world = world_of(order, b"a", b"b", b"c")
-    world.turn_for(0.5)
-
-    successor = World(order=order, clock=world.clock, broker=world.broker).start(P0)
-    successor.turn_for(1.0)
-
-    assert offsets(successor) == [1, 2, 0, 1, 2]
-    assert successor.broker.committed == {P0: 3}
-
-
-@loose_orders
-def test_a_drain_waits_for_the_slow_one(order: Order) -> None:
-    """Settled records behind it are committed with it."""
-    world = world_of(order, b"a", b"b")
-    world.turn_for(0.5)
-
-    world.signals.stop_asked = True
-    world.worker.run()
-
-    assert world.broker.committed == {P0: 2}
 
 
 @loose_orders

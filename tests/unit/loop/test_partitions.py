@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
+from tests.builders import BOUNDS, CONDUCT, POISON, World
+from tests.chunks import P0, P1, record
 from tests.fakes import TransactionFate
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.failures import ModelBroken
@@ -119,23 +120,6 @@ def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
     assert left == unsettled == 4
 
 
-def test_late_results_do_not_answer_for_a_partition_that_came_back() -> None:
-    """Work of the old assignment is dropped; the records are taken again, and answered once."""
-    world = world_of()
-    world.lanes.seconds = lambda: 5.0
-    world.broker.append(*[record(at) for at in range(4)])
-    world.turn(2)
-
-    world.source.lose(P0)
-    world.source.assign(P0)
-    world.turn()
-    world.lanes.seconds = lambda: 0.01
-    world.turn_for(10.0)
-
-    assert world.answered() == [f"requests/0/{at}" for at in range(4)]
-    assert world.broker.committed == {P0: 4}
-
-
 def test_a_lost_partition_is_let_go_without_a_commit() -> None:
     """A lost partition belongs to another member: the worker waits for nothing and commits nothing."""
     world = world_of()
@@ -221,8 +205,7 @@ def test_a_partition_that_comes_back_waits_for_the_transaction_that_it_left_in()
     world = world_of(exactly_once=True)
     world.transactions.fate = lambda: TransactionFate(heard_after=1.0)
     world.broker.append(*[record(at) for at in range(4)])
-    while not world.transactions.is_ending:
-        world.turn()
+    world.turn_until(lambda: world.transactions.is_ending)
 
     world.source.lose(P0)
     world.source.assign(P0)

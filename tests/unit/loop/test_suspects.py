@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.builders import P0, POLICY, record
-from tests.chunks import taken
+from tests.builders import POLICY
+from tests.chunks import P0, record, taken
 from tests.fakes import MODEL
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
@@ -22,15 +22,6 @@ def add(suspects: Suspects, offset: int, partition: Partition = P0) -> bool:
     one = record(offset, partition=partition)
     (place,) = taken(OffsetLedger(), one)
     return suspects.add(one, place)
-
-
-def in_order(suspects: Suspects) -> list[str]:
-    """End all isolated runs, and return their records in order."""
-    sources = []
-    while suspects.runs:
-        sources.append(suspects.runs[0].record.source)
-        suspects.end()
-    return sources
 
 
 def test_a_suspect_ends_with_what_could_have_been_under_way() -> None:

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
+from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World, names
+from tests.chunks import P0, P1, record
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
@@ -19,10 +20,6 @@ FAR = 1e9
 
 def world_of(**fields: object) -> World:
     return World(**fields).start()  # type: ignore[arg-type]
-
-
-def names(*offsets: int) -> list[str]:
-    return [f"requests/0/{offset}" for offset in offsets]
 
 
 def test_a_full_batch_runs_at_once() -> None:

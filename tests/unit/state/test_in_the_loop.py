@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, STATE, World, record
+from tests.builders import NONSENSE, POISON, SPOILT, STATE, World
+from tests.chunks import P0, P1, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
@@ -74,6 +75,13 @@ def served(world: World, *records: Record) -> dict[str, list[float] | str]:
     return answers(world)
 
 
+def serve_unheard(world: World, *records: Record) -> None:
+    """Answer these records. The answers and states get through, and the commits do not."""
+    world.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)
+    world.broker.append(*records)
+    world.turn_for(1.0)
+
+
 def name(offset: int, partition: Partition = P0) -> str:
     return f"{partition}/{offset}"
 
@@ -95,46 +103,12 @@ def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() ->
     w = world(bounds=Bounds(records=4, rows=1000, size=1 << 20))
     w.sink.delay = lambda _: 3600.0
     w.broker.append(*[of(n, 1) for n in range(4)])
-    while not in_memory(w):
-        w.turn()
+    w.turn_until(lambda: in_memory(w))
     began = w.clock.now
 
-    while in_memory(w) != {b"k": 4}:
-        w.turn()
+    w.turn_until(lambda: in_memory(w) == {b"k": 4})
 
     assert w.clock.now - began < 3 * REPORT_WAIT
-
-
-@joined
-def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
-    """This includes a deletion. Another client may have chosen that partition for the key."""
-    w = world(P0, P1, joins=joins)
-
-    served(w, record(0, 1, key=b"k", partition=P1), record(1, 1, key=b"b", partition=P1), of(0, 1, state="delete"))
-
-    changes = [m for m in w.broker.answers if m.topic == CHANGELOG]
-    assert sorted((m.key, m.partition) for m in changes) == [(b"b", 1), (b"k", 0), (b"k", 1)]
-
-
-@both
-def test_rows_of_a_request_are_steps(*, exactly_once: bool) -> None:
-    """The answer has a row for each step; the next request goes on from the last."""
-    w = world(exactly_once=exactly_once)
-
-    found = served(w, of(0, 1, 2, 3), of(1, 4), of(2, 7, 8, key=b"b"))
-
-    assert found == {name(0): [1, 3, 6], name(1): [10], name(2): [7, 15]}
-    assert kept(w) == {b"k": 10, b"b": 15}
-
-
-def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
-    """The key is free if no request waits behind them."""
-    w = world()
-
-    served(w, of(0, NONSENSE, 1, 2))
-
-    assert w.by_key.waiting == 0
-    assert served(w, of(1, 5))[name(1)] == [5]
 
 
 @pytest.mark.parametrize("bad", [POISON, NONSENSE, SPOILT])
@@ -147,32 +121,6 @@ def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: b
 
     assert found == {name(0): [1], name(1): "error", name(2): "error", name(3): [5], name(4): [5]}
     assert kept(w) == in_memory(w) == {b"k": 5, b"b": 5}
-
-
-@joined
-def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) -> None:
-    """The rows lie next to each other in one batch, each with another key."""
-    w = world(joins=joins)
-
-    found = served(w, *(of(n, SPOILT if n == 1 else n + 1, key=b"%d" % n) for n in range(4)))
-
-    assert found == {name(0): [1], name(1): "error", name(2): [3], name(3): [4]}
-    assert kept(w) == {b"0": 1, b"2": 3, b"3": 4}
-
-
-@both
-def test_a_request_may_read_begin_anew_or_delete(*, exactly_once: bool) -> None:
-    """`read` writes nothing, `reset` begins without a state, `delete` leaves none."""
-    w = world(exactly_once=exactly_once)
-
-    found = served(
-        w, of(0, 1), of(1, 2, state="read"), of(2, 3), of(3, 4, state="reset"), of(4, 5, state="delete"), of(5, 6)
-    )
-
-    assert found == {name(0): [1], name(1): [3], name(2): [4], name(3): [4], name(4): [9], name(5): [6]}
-    assert kept(w) == in_memory(w) == {b"k": 6}
-    served(w, of(6, 1, state="delete"))
-    assert kept(w) == in_memory(w) == {}
 
 
 @joined
@@ -235,27 +183,13 @@ def test_a_partition_that_leaves_while_it_is_restored_is_not_restored() -> None:
     assert len(w.events.restored_keys) == 2
 
 
-def test_what_a_lane_gives_back_of_a_partition_that_left_is_not_written() -> None:
-    """It ended after the partition had gone, and the next owner runs the request."""
-    w = world(P0)
-    w.lanes.seconds = lambda: 5.0
-    w.broker.append(of(0, 1))
-    w.turn_for(0.1)
-    w.source.lose(P0)
-    w.turn_for(6.0)
-
-    assert in_memory(w) == {}
-
-
 @joined
 def test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(*, joins: bool) -> None:
     """The successor of a killed worker begins with the states as of the committed offset."""
     first = world(joins=joins)
     served(first, of(0, 1), of(1, 5, key=b"b"))
-    first.broker.append(of(2, 2), of(3, 3), of(4, 1, key=b"b", state="delete"), of(5, 9, key=b"new"))
     committed = dict(first.broker.committed)
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.turn_for(1.0)
+    serve_unheard(first, of(2, 2), of(3, 3), of(4, 1, key=b"b", state="delete"), of(5, 9, key=b"new"))
     assert first.broker.committed == committed
 
     second = World(has_state=True, joins=joins, broker=first.broker).start(P0)
@@ -270,9 +204,7 @@ def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice()
     """The changelog was compacted: the repeated request is refused, and the state already includes it."""
     first = world()
     served(first, of(0, 1))
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.broker.append(of(1, 2))
-    first.turn_for(1.0)
+    serve_unheard(first, of(1, 2))
     states = [message for message in first.broker.answers if message.topic == CHANGELOG]
     first.broker.answers = [message for message in first.broker.answers if message is not states[0]]
 
@@ -288,10 +220,8 @@ def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is
     """Only the tombstone is left in the changelog: earlier requests come again, and their states are gone."""
     first = world()
     served(first, of(0, 1))
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
     again = [of(3, 8)] if is_written_again else []
-    first.broker.append(of(1, 2), of(2, 4, state="delete"), *again)
-    first.turn_for(1.0)
+    serve_unheard(first, of(1, 2), of(2, 4, state="delete"), *again)
     states = [message for message in first.broker.answers if message.topic == CHANGELOG]
     first.broker.answers = [message for message in first.broker.answers if message not in states[:2]]
 
@@ -373,9 +303,7 @@ def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
     """At least once, the requests before it come again, too."""
     first = world(ttl=1000.0, clock=Clock(3000.0))
     served(first, of(0, 1, at=100.0), of(1, 1, key=b"b", at=100.0))
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.broker.append(of(2, 2, key=b"b", at=900.0), of(3, 2, at=1050.0), of(4, 4, key=b"b", at=1700.0))
-    first.turn_for(1.0)
+    serve_unheard(first, of(2, 2, key=b"b", at=900.0), of(3, 2, at=1050.0), of(4, 4, key=b"b", at=1700.0))
     of_b = [m for m in first.broker.answers if m.topic == CHANGELOG and m.key == b"b"]
     first.broker.answers = [message for message in first.broker.answers if message not in of_b[:-1]]  # compacted
 
@@ -438,15 +366,6 @@ def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once
     assert in_memory(w) == kept(w)
 
 
-def test_a_key_without_a_state_may_be_refused() -> None:
-    """A reset is accepted; later steps of a sequence have the state of the earlier ones."""
-    w = world(missing="refuse", ttl=10.0)
-
-    found = served(w, of(0, 1, at=1.0), of(1, 1, 2, state="reset", at=1.0), of(2, 4, 5, at=2.0), of(3, 1, at=60.0))
-
-    assert [found[name(n)] for n in range(4)] == ["error", [1, 3], [7, 12], "error"]
-
-
 @joined
 def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: bool) -> None:
     """The requests behind come in one poll, wait until those are done, and then share batches."""
@@ -469,27 +388,6 @@ def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: b
     }
     assert kept(w) == {b"k": 27, b"b": 9}
     assert [batch.rows for batch in w.lanes.ran] == [1, 1, 1, 1, 2, 1, 1]
-
-
-def test_many_keys_find_room() -> None:
-    """Slots are reused, and their number grows when needed."""
-    w = world(bounds=Bounds(records=5000, rows=5000, size=1 << 20))
-    served(w, *(of(n, 5000 + n, key=b"%d" % n) for n in range(3000)))
-    served(w, *(of(3000 + n, 1, key=b"%d" % n, state="delete") for n in range(10)))
-    served(w, *(of(3010 + n, n, key=b"again-%d" % n) for n in range(10)))
-
-    assert w.key_states.keys == 3000
-    assert w.key_states.size == 12_000
-    assert in_memory(w) == {b"%d" % n: 5000 + n for n in range(10, 3000)} | {b"again-%d" % n: n for n in range(10)}
-
-
-def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
-    """This holds for any number of batches."""
-    w = world(exactly_once=True)
-    for n in range(80):
-        served(w, of(n, 1, key=b"%d" % (n % 3)))
-
-    assert len(w.key_states._undos) < 70
 
 
 def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
@@ -616,16 +514,6 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     w.key_states._ahead[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
-
-
-@joined
-def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
-    """No request gets to see it."""
-    w = world(joins=joins)
-
-    found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
-
-    assert found == {name(0): [1], name(1): [SPOILT + 1], name(2): "error", name(3): [SPOILT + 1], name(4): [2]}
 
 
 def test_a_changelog_of_another_models_states_ends_the_worker() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, World
+from tests.builders import World
+from tests.chunks import P0
 from tests.fakes import CommitFate, FakeStore, TransactionFate
 from tests.unit.state.test_in_the_loop import answers, both, in_memory, kept, of, served
 from worker.core.failures import BadConfiguration
@@ -20,23 +21,20 @@ AT = 1_000_000.0
 
 def keeping(before: World | None = None, **more: Any) -> World:
     """A worker, or its successor in that directory, which has the states left there and restores the rest."""
-    if before is None:
-        world = World(has_state=True, store=FakeStore(), most_in_memory=2, keeps=True, **more)
-    else:
+    store = FakeStore()
+    if before is not None:
         assert before.store is not None
-        exactly_once, store = before.exactly_once, before.store.reopened()
-        world = World(
-            clock=before.clock,
-            broker=before.broker,
-            has_state=True,
-            exactly_once=exactly_once,
-            store=store,
-            most_in_memory=2,
-            keeps=True,
-            **more,
-        )
-    world.start(P0)
+        store = before.store.reopened()
+        more |= {"clock": before.clock, "broker": before.broker, "exactly_once": before.exactly_once}
+    world = World(has_state=True, store=store, most_in_memory=2, keeps=True, **more).start(P0)
     world.turn_for(1.0)
+    return world
+
+
+def begun() -> World:
+    """A worker that has served two requests of each of ten keys, exactly once."""
+    world = keeping(exactly_once=True)
+    served(world, *some(0))
     return world
 
 
@@ -83,8 +81,7 @@ def test_the_next_start_reads_what_came_behind(*, exactly_once: bool) -> None:
 
 def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote() -> None:
     """It hung, and stops before it hears of the loss: its last commit is refused."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
+    first = begun()
     other = elsewhere(first)
     served(other, *some(20))
     stop(other)
@@ -98,8 +95,7 @@ def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_othe
 
 def test_a_group_that_does_not_answer_is_not_waited_for() -> None:
     """Then the offsets from the restore count, as they do if the changelog's end is unknown."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
+    first = begun()
     first.source.commit_fate = lambda: CommitFate(heard_after=None)
     stop(first)
     second = keeping(first)
@@ -115,8 +111,7 @@ def test_a_group_that_does_not_answer_is_not_waited_for() -> None:
 
 def test_a_second_signal_leaves_nothing() -> None:
     """There is no time for it, and the log says so."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
+    first = begun()
     first.signals.hurry_asked = True
     stop(first)
 
@@ -127,8 +122,7 @@ def test_a_second_signal_leaves_nothing() -> None:
 @pytest.mark.parametrize("how", ["revoke", "lose"])
 def test_a_partition_that_left_before_the_stop_is_not_kept(how: str) -> None:
     """Its next owner writes on, and may stop before this process begins again."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
+    first = begun()
     getattr(first.source, how)(P0)
     first.turn_for(0.1)
 
@@ -141,8 +135,7 @@ def test_a_partition_that_left_before_the_stop_is_not_kept(how: str) -> None:
 
 def test_what_a_transaction_took_back_is_not_kept() -> None:
     """A partition that was rewound and has brought nothing since has uncommitted states."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
+    first = begun()
     first.key_states.rewind([P0])
 
     again = keeping(stop(first))
@@ -153,9 +146,7 @@ def test_what_a_transaction_took_back_is_not_kept() -> None:
 
 def test_what_is_too_old_is_thrown_away_when_its_partition_comes() -> None:
     """A key that was forgotten meanwhile would come back, since its tombstone may be gone."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
-    stop(first)
+    first = stop(begun())
     other = elsewhere(first)
     served(other, of(20, 1.0, key=b"0", state="delete"))
     stop(other)
@@ -262,9 +253,7 @@ def test_whatever_happens_in_between_states_are_those_of_a_serial_replay(
 
 def test_a_copy_knows_which_requests_it_has_applied() -> None:
     """Exactly once, with a lost group offset, no record of the changelog is read that would tell it."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
-    stop(first)
+    first = stop(begun())
     first.broker.committed.pop(P0)
 
     assert first.store is not None
@@ -278,8 +267,7 @@ def test_a_copy_knows_which_requests_it_has_applied() -> None:
 
 def test_a_disk_that_fails_at_the_end_is_said_and_fails_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is committed by then."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
+    first = begun()
     assert first.store is not None
 
     def fails(*_: object) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import signature, spec
+from tests.chunks import signature, spec
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.state import StateLayout, layout_of

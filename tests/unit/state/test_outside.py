@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, STATE, World
+from tests.builders import NONSENSE, POISON, STATE, World
+from tests.chunks import P0, P1
 from tests.fakes import SUSPECT_FROM, FakeOutsideStore
 from tests.states import state
 from tests.unit.state.test_in_the_loop import answers, name, of, served

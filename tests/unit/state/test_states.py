@@ -106,17 +106,6 @@ def test_a_state_leaves_once_with_its_own_answer() -> None:
     assert [len(rig.states.leave(Stretch(chunk.places, *part))) for part in [(0, 1), (1, 3), (3, 4)]] == [1, 2, 1]
 
 
-def test_a_request_that_reads_leaves_nothing() -> None:
-    """A later one finds the state as it was."""
-    rig = Rig()
-    rig.take(keyed(0, b"a", 5), keyed(1, b"b", 6))
-    rig.take(keyed(2, b"a", 1), keyed(3, b"b", SPOILT), use=READ)
-    rig.take(keyed(4, b"a", 1))
-
-    assert rig.run() == {0: [5], 1: [6], 2: [6], 3: [6 + SPOILT], 4: [6]}
-    assert [key for _, key, *_ in rig.changes] == [b"a", b"b", b"a"]
-
-
 def test_a_key_that_is_deleted_leaves_a_tombstone_that_says_as_of_when() -> None:
     """Its head says whether the key had a state before, and when it was used. A chunk may delete several."""
     rig = Rig()
@@ -269,14 +258,3 @@ def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
         rig.ledger.committed({P0: n + 1})
 
     assert len(rig.states._undos) < 70
-
-
-def test_a_chunk_in_pieces_leaves_one_state() -> None:
-    """It is the state of the last row, and it leaves with the whole answer."""
-    rig = Rig()
-    chunk = rig.take(keyed(0, b"a", 1, 2, 3))
-    rig.run()
-
-    assert rig.answers == {0: [1, 3, 6]}
-    assert kept(rig.changes) == {b"a": 6}
-    assert [stretch.places for stretch in rig.left] == [chunk.places]

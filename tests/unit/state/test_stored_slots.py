@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, P1, STATE, World
+from tests.builders import STATE, World
+from tests.chunks import P0, P1
 from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.core.records import Partition

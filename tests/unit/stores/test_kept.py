@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import P0, P1
+from tests.chunks import P0, P1
 from tests.unit.stores.test_local import KEYS, SLOTS
 from worker.state import Extent
 from worker.stores import LocalStore

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, P1
+from tests.chunks import P0, P1
 from tests.fakes import FakeStore
 from worker.core.failures import BadConfiguration
 from worker.state import Extent

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
-from tests.builders import P0, World, floats, signature, stacker
+from tests.builders import World
+from tests.chunks import P0, floats, signature, stacker
 from tests.fakes import MODEL
 from tests.logs import capture_logs
 from worker.codecs.codec import Codec

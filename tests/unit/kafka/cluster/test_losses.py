@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.builders import P0, P1
+from tests.chunks import P0, P1
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.membership import Membership
