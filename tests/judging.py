@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS, PLAIN_WIRE, X, Y, model
 from worker.app import GC_THRESHOLDS
-from worker.codecs.reader import Reader
+from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection
 from worker.core.tensors.signature import Signature
@@ -48,14 +48,14 @@ class Case(NamedTuple):
     def record(self) -> Record:
         return Record(Partition("requests", 3), 1042, b"k", self.value, self.headers, None)
 
-    def codecs(self) -> Reader:
+    def codecs(self) -> RequestReader:
         wire = replace(
             PLAIN_WIRE, dead_letter_topic="dead-letters", max_request_bytes=2**24, max_dead_letter_bytes=2**25
         )
-        return Reader([MODELS[self.model]], wire)
+        return RequestReader([MODELS[self.model]], wire)
 
 
-def judge(codecs: Reader, case: Case) -> Rejection | None:
+def judge(codecs: RequestReader, case: Case) -> Rejection | None:
     """Read a record as a worker does before the model runs; None if it is a request."""
     _, rejections = codecs.read([case.record])
     return rejections[0][1] if rejections else None

@@ -31,7 +31,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.settings import load
 from worker.state import OutsideValues, StateLayout
 from worker.state.layout import HEAD_BYTES, StateTensor
-from worker.tools.state.states_file import States, save
+from worker.tools.state.states_file import SavedStates, save
 
 PAGES = blocks_of(GUIDE)
 # The outputs of `make demo`, `profile` and `bench` are pictures of one machine; blocks without a name are drawings.
@@ -375,7 +375,7 @@ def test_an_exported_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The page's own lines read it."""
     layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (2,)), "h_out"),), (np.zeros(2, "<f4"),))
     tensor = np.arange(4, dtype="<f4").reshape(2, 2)
-    states = States([b"a", b"bc"], np.array([0, 3]), 4, np.array([5, 6]), [tensor])
+    states = SavedStates([b"a", b"bc"], np.array([0, 3]), 4, np.array([5, 6]), [tensor])
     save(tmp_path / "states.npz", layout, states)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}

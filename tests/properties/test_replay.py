@@ -15,7 +15,7 @@ from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON
 from worker.core.records import Headers, Partition
 from worker.tools.dead_letters import replay as module
-from worker.tools.dead_letters.letters import Wanted
+from worker.tools.dead_letters.letters import LetterFilter
 from worker.tools.dead_letters.replay import Publishers, Replay
 from worker.tools.kafka.publisher import Publisher
 
@@ -109,7 +109,7 @@ def test_a_replay_killed_anywhere_loses_nothing(kinds: list[tuple[int, str]], ki
             publishers = Publishers(lambda name, life=life: life.open_publisher(log, name), "dead", None)  # type: ignore[misc]  # bound
             left = [one for one in topic if one.record.offset >= committed.get(one.record.partition, 0)]
             try:
-                Replay(publishers, Envelopes(JSON), commit).run(left, lambda: ends, Wanted())  # type: ignore[arg-type]  # a dict
+                Replay(publishers, Envelopes(JSON), commit).run(left, lambda: ends, LetterFilter())  # type: ignore[arg-type]  # a dict
             except Killed:
                 met("killed before the first commit", is_so=not commits and bool(left))
                 met("killed between two commits", is_so=bool(commits) and committed != ends)

@@ -39,11 +39,11 @@ from tests.unit.loop import (
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_states, test_stored_slots
 from tests.unit.stores import test_kept
-from worker.codecs.answer_writer import AnswerWriter, Written
+from worker.codecs.answer_writer import AnswerWriter
 from worker.codecs.codec import Codec
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.raw_tensor import PlainRows
-from worker.codecs.reader import Reader
+from worker.codecs.reader import RequestReader
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Pool
 from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused, refusal
@@ -74,7 +74,7 @@ from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
 _sort = Batcher._sorted
-_read = Reader.read
+_read = RequestReader.read
 _write = AnswerWriter.write
 _make = KafkaTransactions.__init__
 _add = Suspects.add
@@ -134,7 +134,7 @@ def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Po
     return _sort(self, replace(chunk, model=next(iter(self._by_shapes), chunk.model)))
 
 
-def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:
+def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Sequence[Answer]:
     return _write(self, replace(chunk, model=next(iter(self._signatures))), *given)
 
 
@@ -142,12 +142,12 @@ def _believe_any_number_of_rows(self: PlainRows, length: int, _: object) -> int:
     return self._signature.raw_rows(length)
 
 
-def _refuse_the_record_behind(self: Reader, records: Sequence[Record]) -> Reading:
+def _refuse_the_record_behind(self: RequestReader, records: Sequence[Record]) -> Reading:
     reading = _read(self, records)
     return reading._replace(rejections=[((at + 1) % len(records), why) for at, why in reading.rejections])
 
 
-def _read_the_neighbours_lengths(self: Reader, records: Sequence[Record]) -> Reading:
+def _read_the_neighbours_lengths(self: RequestReader, records: Sequence[Record]) -> Reading:
     reading = _read(self, records)
     return reading._replace(chunks=[replace(chunk, rows=[*chunk.rows[1:], chunk.rows[0]]) for chunk in reading.chunks])
 
@@ -316,13 +316,13 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_raw_tensor.test_another_number_of_rows_than_the_headers_say_is_refused(),
     ),
     "the index of a fault in a value is off by one": Planted(
-        Reader,
+        RequestReader,
         "read",
         _refuse_the_record_behind,
         lambda _: test_hostile_values.test_a_hostile_value_costs_its_neighbours_nothing("json", "a byte less"),
     ),
     "a record has its neighbour's rows": Planted(
-        Reader,
+        RequestReader,
         "read",
         _read_the_neighbours_lengths,
         lambda _: test_hostile_values.test_a_hostile_value_costs_its_neighbours_nothing("rows", "a byte less"),

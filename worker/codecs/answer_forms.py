@@ -26,7 +26,7 @@ Write = Callable[[ModelKey, Sequence[Column], int, BodyIds], Bodies]
 WantedOutput = tuple[str, bool | None]
 
 
-class Asked(NamedTuple):
+class AskedAnswer(NamedTuple):
     """The answer that a request asks for: the outputs, all if none is named.
 
     `binary` is the form of outputs that do not say theirs, None: the encoding decides. `is_rows`: plain rows came, so
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
 
 class AnswerForm(NamedTuple):
-    """How answers are written: results by `write`, errors by `error`.
+    """A form writes answers: results by `write`, errors by `error`.
 
     `only_bytes`: no output can be text. `by_default`: the outputs are bytes unless the request says otherwise.
     `as_bytes`: the content type of answers in this form in which an output is wanted as bytes.
@@ -54,7 +54,7 @@ class AnswerForm(NamedTuple):
     error: Callable[[str, str | None], bytes] = json_writer.error
 
 
-def reply_form(signature: Signature, headers: HeaderForm, asked: Asked) -> ReplyForm:
+def reply_form(signature: Signature, headers: HeaderForm, asked: AskedAnswer) -> ReplyForm:
     """The form of the answer to a request. Raises `Reject` if no admitted encoding can carry it."""
     wanted, binary, is_rows = list(asked.outputs), asked.binary, asked.is_rows
     reply, names = headers.reply, signature.output_index

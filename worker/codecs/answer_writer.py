@@ -1,7 +1,6 @@
 """Writes answers as records to produce, a chunk at once, in the form that its requesters want. Pure.
 
-    chunk + outputs ──write──▶ Written ─▶ the fields of n answers
-                                  └─▶ rejections, by index ──refuse──▶ an error, and a dead letter
+    chunk + outputs ──write──▶ the fields of each answer, or a Rejection ──refuse──▶ an error, and a dead letter
 
 An answer carries the request's key and the headers `content-type`, `status`, `model-version`, `error-code` for errors,
 the headers of its form, `source`, `request-id` if it differs from the source, and the echoes. Everything that a chunk's
@@ -10,18 +9,19 @@ answers share is made once and remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
 from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.dead_letters import DeadLetters
 from worker.codecs.encodings.columns import Column, Wanted, columns_of
-from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Fields, Header, fits, readable, size_of, without_key
+from worker.codecs.known import Known
+from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Header, fits, readable, size_of, without_key
 from worker.codecs.wire_contract import CONTENT_TYPES, MODEL_VERSION, SHORT_MESSAGE, Wire
-from worker.core.chunk import Chunk
+from worker.core.chunk import Chunk, refusal
 from worker.core.failures import Code, Reject
-from worker.core.records import NO_IDS, Array, Ids, Message, ModelKey, Rejection, ReplyForm, ReplyTo
+from worker.core.records import NO_IDS, Answer, Array, Fields, Ids, Message, ModelKey, Rejection, ReplyForm, ReplyTo
 from worker.core.tensors.signature import Signature
 
 _CONTENT_TYPE: dict[str, Header] = {name: ("content-type", name.encode()) for name in CONTENT_TYPES}
@@ -33,18 +33,8 @@ _CODE: dict[Code, Header] = {code: ("error-code", code.encode()) for code in Cod
 _MOST_KNOWN = 1024
 
 
-class Written(NamedTuple):
-    """The fields of each record's answer, None where it is refused; and the rejections, each with its record's index.
-
-    Each answer has a list of headers of its own.
-    """
-
-    answers: Sequence[Fields | None]
-    rejections: Sequence[tuple[int, Rejection]]
-
-
 class _Shared(NamedTuple):
-    """What all answers of one model in one form share."""
+    """The parts that all answers of one model in one form share."""
 
     form: AnswerForm
     headers: Sequence[Header]
@@ -57,21 +47,26 @@ class _Shared(NamedTuple):
 class AnswerWriter:
     """Writes the answers of some models for one response topic and the topics that requesters may name."""
 
-    def __init__(self, signatures: Iterable[Signature], wire: Wire) -> None:
+    def __init__(
+        self, signatures: Iterable[Signature], wire: Wire, tell: Callable[[Rejection], object] = lambda _: None
+    ) -> None:
+        """`tell` is called with each rejection of a record that the model answered."""
         self._signatures = {signature.key: signature for signature in signatures}
         first = next(iter(self._signatures.values()))  # for errors, which come from no model
         self._error_version: Header = (MODEL_VERSION, first.edition.encode())
         self._to = ReplyTo(wire.response_topic, None)
         self._room_in = wire.room_in
+        self._tell = tell
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
         topic = wire.dead_letter_topic
         self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
-        self._known: dict[tuple[ModelKey, ReplyForm], _Shared] = {}
+        self._known = Known[tuple[ModelKey, ReplyForm], _Shared](_MOST_KNOWN)
 
-    def write(self, chunk: Chunk, outputs: Sequence[Array], start: int) -> Written:
+    def write(self, chunk: Chunk, outputs: Sequence[Array], start: int) -> Sequence[Answer]:
         """The answers to a chunk, whose rows begin at row `start` of a batch's outputs, one array for each.
 
-        A rejected record's answer cannot be expressed in its form, or does not fit into its topic.
+        A record is refused if its answer cannot be expressed in its form, or does not fit into its topic. Each answer
+        has a list of headers of its own.
         """
         shared = self._known.get((chunk.model, chunk.form)) or self._learn(chunk.model, chunk.form)
         columns = columns_of(shared.wanted, chunk, outputs, start)
@@ -80,15 +75,21 @@ class AnswerWriter:
                 self._check(columns, shared)
         except Reject as no:
             if len(chunk) == 1:
-                return Written([None], [(0, _late(chunk, 0, no.code, no.message))])
-            return self._halved(chunk, outputs, start)
+                return [self._late(chunk, 0, no.code, no.message)]
+            # Half by half, until the records that have no answer are found.
+            middle = len(chunk) // 2
+            first, second = chunk.take(0, middle), chunk.take(middle, len(chunk))
+            return [*self.write(first, outputs, start), *self.write(second, outputs, start + sum(first.rows))]
         body_ids = None if chunk.ids is None else [ids.body_id for ids in chunk.ids]
         values, extras = shared.form.write(chunk.model, columns, len(chunk), body_ids)
         answers = _addressed(chunk, shared, values, extras)
         # A record's size counts its key, and costs less to look up.
         if max(chunk.sizes) + max(map(len, values)) + ROOM_FOR_HEADERS <= shared.room:
-            return Written(answers, ())
-        return _fitting(chunk, answers, shared.room)
+            return answers
+        return [
+            answer if fits(answer, shared.room) else self._too_long(chunk, at, answer, shared.room)
+            for at, answer in enumerate(answers)
+        ]
 
     def refuse(self, rejection: Rejection) -> Sequence[Fields]:
         """The error answer, and the dead letter if there is a topic for it; nothing for a silent rejection."""
@@ -107,9 +108,7 @@ class AnswerWriter:
         headers = (_CONTENT_TYPE[form.content_type], _OK, (MODEL_VERSION, signature.edition.encode()))
         has_inline = not all(output.binary for output in wanted)
         shared = _Shared(form, headers, wanted, has_inline, to, self._room_in(to.topic))
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[model, reply] = shared
+        self._known.learn((model, reply), shared)
         return shared
 
     def _check(self, columns: Sequence[Column], shared: _Shared) -> None:
@@ -127,13 +126,15 @@ class AnswerWriter:
                     why = f"output {column.spec.name}: NaN or infinity has no form in JSON; accept another type"
                     raise Reject(why, Code.INTERNAL)
 
-    def _halved(self, chunk: Chunk, outputs: Sequence[Array], start: int) -> Written:
-        """The answers, written half by half until the records that have none are found."""
-        middle = len(chunk) // 2
-        first = self.write(chunk.take(0, middle), outputs, start)
-        second = self.write(chunk.take(middle, len(chunk)), outputs, start + sum(chunk.rows[:middle]))
-        late = [(middle + at, rejection) for at, rejection in second.rejections]
-        return Written([*first.answers, *second.answers], [*first.rejections, *late])
+    def _too_long(self, chunk: Chunk, at: int, answer: Fields, room: int) -> Rejection:
+        why = f"the answer takes {size_of(answer)} bytes, topic {answer[0]} at most {room}"
+        return self._late(chunk, at, Code.RESOURCE_EXHAUSTED, why)
+
+    def _late(self, chunk: Chunk, at: int, code: Code, why: str) -> Rejection:
+        """The rejection of a record whose answer, once written, proved unfit to be sent."""
+        rejection = refusal(chunk, at, code, why).rejection
+        self._tell(rejection)
+        return rejection
 
     def _fitting_error(self, rejection: Rejection) -> Message:
         """The error answer. If it does not fit, its key is left out, and then all that its requester sent."""
@@ -162,6 +163,8 @@ def _addressed(
 ) -> list[Fields]:
     """The answers with these values. After the headers that all share comes each one's own, then its address."""
     same, (topic, chosen) = shared.headers, shared.to
+    if extras and extras.count(extras[0]) == len(extras):  # nearly always
+        same, extras = [*same, *extras[0]], ()
     of, number = chunk.records[0].partition
     place = f"{of}/{number}/".encode()
     if chunk.ids is None and not extras:
@@ -186,22 +189,3 @@ def _address(headers: list[Header], source: bytes, ids: Ids) -> None:
         headers.append(("request-id", own))
     if echo:
         headers += echo
-
-
-def _fitting(chunk: Chunk, answers: Sequence[Fields], room: int) -> Written:
-    """The answers, without the ones that their topic does not take."""
-    written: list[Fields | None] = []
-    late = []
-    for at, answer in enumerate(answers):
-        if fits(answer, room):
-            written.append(answer)
-        else:
-            written.append(None)
-            why = f"the answer takes {size_of(answer)} bytes, topic {answer[0]} at most {room}"
-            late.append((at, _late(chunk, at, Code.RESOURCE_EXHAUSTED, why)))
-    return Written(written, late)
-
-
-def _late(chunk: Chunk, at: int, code: Code, why: str) -> Rejection:
-    """The rejection of a record whose answer, once written, proved unfit to be sent."""
-    return Rejection(chunk.records[at], code, why, chunk.form, NO_IDS if chunk.ids is None else chunk.ids[at])

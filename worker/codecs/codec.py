@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from worker.codecs.answer_writer import AnswerWriter
-from worker.codecs.reader import Reader
+from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import Wire
 from worker.core.chunk import Prediction
 from worker.core.records import Answer, Fields, Rejection
@@ -13,7 +13,7 @@ from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 
 
-class Codec(Reader):
+class Codec(RequestReader):
     """Both directions (`ports.Codec`). A bad record gives a `Rejection`, never an exception."""
 
     def __init__(
@@ -25,20 +25,12 @@ class Codec(Reader):
     ) -> None:
         """`tell` is called with each rejection of a record that the model answered; `rejections` counts all of them."""
         super().__init__(signatures, wire)
-        self._writer = AnswerWriter(signatures, wire)
-        self._tell = tell
+        self._writer = AnswerWriter(signatures, wire, tell)
         self._rejections = rejections or Rejections()
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         """The answers to a chunk that the model answered, by index. One that cannot be written is a rejection."""
-        answers, late = self._writer.write(prediction.chunk, prediction.outputs, prediction.start)
-        if not late:
-            return answers  # type: ignore[return-value]  # then each has its answer
-        written: list[Answer | None] = list(answers)
-        for at, rejection in late:
-            self._tell(rejection)
-            written[at] = rejection
-        return written  # type: ignore[return-value]  # each has one now
+        return self._writer.write(prediction.chunk, prediction.outputs, prediction.start)
 
     def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
         """The messages of answers that leave, in order. A rejection gives an error and a dead letter, or none."""

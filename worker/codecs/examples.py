@@ -25,7 +25,7 @@ Feeds = Mapping[str, Array]
 _LONGEST_DIMENSION = 8
 
 
-class Encoding(StrEnum):
+class EncodingName(StrEnum):
     """The ways to write a request. `BINARY` is the binary-data form."""
 
     ROWS = "rows"
@@ -41,12 +41,12 @@ class EncodedRequest(NamedTuple):
     value: bytes
 
 
-def encodings(signature: Signature) -> tuple[Encoding, ...]:
+def encodings(signature: Signature) -> tuple[EncodingName, ...]:
     """The encodings that this model's requests and answers can have, the simplest first."""
-    possible = [Encoding.ROWS] if signature.raw_input is not None else []
+    possible = [EncodingName.ROWS] if signature.raw_input is not None else []
     if all(spec.datatype != "FP16" for spec in (*signature.required, *signature.outputs)):
-        possible.append(Encoding.JSON)
-    return (*possible, Encoding.PROTOBUF, Encoding.BINARY)
+        possible.append(EncodingName.JSON)
+    return (*possible, EncodingName.PROTOBUF, EncodingName.BINARY)
 
 
 def example_feeds(
@@ -68,16 +68,16 @@ def _of_given(signature: Signature, rows: int, rng: np.random.Generator, given: 
     return {spec.name: given[spec.name][chosen] for spec in signature.required}
 
 
-def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:
+def encode_request(signature: Signature, feeds: Feeds, encoding: EncodingName) -> EncodedRequest:
     """One request with these tensors, except inputs with a default. `encoding` is one of `encodings(signature)`."""
-    is_binary = encoding is not Encoding.JSON
+    is_binary = encoding is not EncodingName.JSON
     columns = [column_of(spec, feeds[spec.name], binary=is_binary) for spec in signature.required]
-    if encoding is Encoding.ROWS:
+    if encoding is EncodingName.ROWS:
         (only,) = signature.required
         return EncodedRequest(rows_headers(only.datatype, len(feeds[only.name])), columns[0].raws()[0])
-    if encoding is Encoding.JSON:
+    if encoding is EncodingName.JSON:
         return _encoded(JSON, json_writer.values(None, columns, 1)[0])
-    if encoding is Encoding.PROTOBUF:
+    if encoding is EncodingName.PROTOBUF:
         return _encoded(PROTOBUF, protobuf_writer.values(None, columns, 1)[0])
     (value,), (head,) = json_writer.binary_values(None, columns, 1)
     return _encoded(OCTETS, value, (HEAD_LENGTH, b"%d" % head))

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from worker.codecs.wire_contract import MAX_MESSAGE, Wire
 from worker.core.failures import BadConfiguration
-from worker.core.records import Headers, Message
+from worker.core.records import Fields, Headers, Message
 from worker.core.tensors.signature import Signature
 
 Header = tuple[str, bytes | None]
-# A record to produce: topic, key, value, headers, source partition, partition, as in `Message`. A `Message` is one too.
-Fields = tuple[str, bytes | None, bytes | None, list[Header], int, int | None]
 
 # The bytes that a record and the set around it add to key, value and headers: at most 61 + 36 (message format 2).
 OVERHEAD = 100
@@ -30,7 +28,7 @@ KEY_OMITTED = "key-omitted"
 def size_of(message: Fields) -> int:
     """The bytes the message takes in a topic, rounded up."""
     _, key, value, headers, _, _ = message
-    return OVERHEAD + len(key or b"") + len(value or b"") + size_of_headers(headers)
+    return OVERHEAD + len(key or b"") + len(value or b"") + size_of_headers(headers or ())
 
 
 def size_of_headers(headers: Headers) -> int:

@@ -24,7 +24,7 @@ from worker.core.records import NO_IDS, Ids, Record, Rejection
 from worker.core.tensors.signature import Signature
 
 
-class Reader:
+class RequestReader:
     """The wire contract for some models, on the way in."""
 
     def __init__(self, signatures: Sequence[Signature], wire: Wire) -> None:
@@ -42,18 +42,19 @@ class Reader:
     def read(self, records: Sequence[Record]) -> Reading:
         """Read records of one partition, in order, at least one: their chunks, and the rejections of others by index.
 
-        A chunk has all records of its kind under headers of one form. Where the model has state it has only neighbours,
-        so that order holds.
+        A chunk has all records of its kind in one encoding. Where the model has state it has only neighbours, so that
+        order holds.
         """
         envelopes = self._envelopes.read_all([record[4] for record in records])
         values = [record[3] for record in records]
         wrong = self._unfit(records, values, envelopes)
         fit = [at for at in range(len(records)) if at not in wrong] if wrong else range(len(records))
         chunks: list[Chunk] = []
-        for at in self._by_form(fit, envelopes.forms):
-            form = envelopes.forms[at[0]]
-            some = [values[index] for index in at] if len(at) < len(values) else values
-            parts, faults = self._encodings.of(form).read(form, some)  # type: ignore[arg-type]  # fit ones are no None
+        for at in self._by_encoding(fit, envelopes.forms):
+            forms, some = envelopes.forms, values
+            if len(at) < len(values):
+                forms, some = [forms[index] for index in at], [values[index] for index in at]
+            parts, faults = self._encodings.of(forms[0]).read(forms, some)  # type: ignore[arg-type]  # fit ones are no None
             for index, fault in faults:
                 wrong[at[index]] = fault
             chunks += [_chunk(part, at, records, some, envelopes) for part in parts]
@@ -72,12 +73,12 @@ class Reader:
         found = [(at, self._refusal_of(record, envelopes.of(at))) for at, record in enumerate(records)]
         return {at: fault for at, fault in found if fault is not None}
 
-    def _by_form(self, at: Sequence[int], forms: Sequence[HeaderForm]) -> Iterable[Sequence[int]]:
-        """The records of each form of headers."""
+    def _by_encoding(self, at: Sequence[int], forms: Sequence[HeaderForm]) -> Iterable[Sequence[int]]:
+        """The records of each encoding."""
         if not at or forms.count(forms[0]) == len(forms):
             return [at] if at else []
-        some = grouped([forms[index] for index in at], keeps_order=self._has_state)
-        return [[at[one] for one in each] for each in some]
+        encodings = [self._encodings.of(forms[index]) for index in at]
+        return [[at[one] for one in some] for some in grouped(encodings, keeps_order=self._has_state)]
 
     # Of one record
 
@@ -98,7 +99,7 @@ class Reader:
         return Rejection(record, code, message, envelope.form.reply, _named(envelope.ids, body_id), is_silent)
 
     def _refusal_of(self, record: Record, envelope: Envelope) -> Fault | None:
-        """Why the value may not be read; None if it may.
+        """The reason why the value may not be read; None if it may.
 
         If the headers are wrong, its publisher may know it by the body's id alone.
         """

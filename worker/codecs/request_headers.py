@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from worker.codecs.known import Known
 from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
@@ -44,8 +45,8 @@ _PACKED = frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy",
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 
-# The headers that the worker knows, as they were sent, by their names in lower case.
-KnownHeaders = dict[str, tuple[str, bytes]]
+# The values of the headers that the worker knows, by their names in lower case.
+KnownHeaders = dict[str, bytes]
 
 # Headers that say how a request is encoded and its answer wanted: publishers use few different values.
 _FORM = frozenset(
@@ -59,15 +60,11 @@ _LONGEST_DATATYPE = 20  # the characters that are kept; no datatype has as many
 # A header takes at least two bytes of a record, and 0.7 µs to read. Publishers, tracing and replays add ten or twenty.
 MAX_HEADERS = 1000
 
-# The most forms and layouts that are remembered, each of at most 1 KiB. With one more all are forgotten, so that no
-# rare one keeps its place for ever; common ones are soon learned again.
-_MAX_KNOWN = 256
+# The most forms and layouts that are remembered, each of at most 1 KiB.
+_MOST_KNOWN = 256
 _MOST_NAMES = 64  # of a layout
 
 NO_TOPICS = ReplyTopics("", {})
-
-Key = TypeVar("Key")
-Found = TypeVar("Found")
 
 
 class StatedRows(NamedTuple):
@@ -83,7 +80,7 @@ NOTHING_STATED = StatedRows()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderForm:
-    """All that headers say of a request's encoding and its answer. Equal headers give one object, while remembered.
+    """A form has all that headers say of a request and its answer. Equal forms are one object, while remembered.
 
     `rows`: the headers about plain rows, None if the value is something else. `reply` is complete unless the body says
     more about the answer. `admitted`: the answer's possible content types. `head_length`: the bytes of the JSON head of
@@ -136,7 +133,7 @@ class EnvelopeColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones."""
+    """A layout says where headers are, if each has a value: the ones of the form, and the request's own ones."""
 
     size: int  # the bytes of the names
     form_at: Sequence[int]
@@ -162,8 +159,8 @@ class Envelopes:
         self._form_names = _FORM | {STATE} if reads_state else _FORM
         self._default = default_content_type
         self._timeout = None if default_timeout is None else Timeout(default_timeout)
-        self._layouts: dict[tuple[str, ...], _Layout] = {}
-        self._forms: dict[Headers, HeaderForm] = {}
+        self._layouts = Known[tuple[str, ...], _Layout](_MOST_KNOWN)
+        self._forms = Known[Headers, HeaderForm](_MOST_KNOWN)
         # The last record's headers: the next one's are often equal.
         self._last: Headers = ()
         self._envelope = self._read(())
@@ -193,7 +190,7 @@ class Envelopes:
         )
 
     def _alike(self, headers: Sequence[Headers]) -> EnvelopeColumns | None:
-        """The envelopes of headers that are equal except their ids, echoes and unknown ones; None for others.
+        """The envelopes of headers with the same names and times; None for others, and if their forms have faults.
 
         It takes 0.9 µs for each with an id, and `read` takes 2.5 (2026-11).
         """
@@ -207,7 +204,7 @@ class Envelopes:
         columns = list(zip(*headers, strict=True))
         for at, column in enumerate(columns):
             its, values = zip(*column, strict=True)
-            is_fixed = at in layout.form_at or at in layout.times_at.values()
+            is_fixed = at in layout.times_at.values()
             if None in values or its.count(names[at]) < count or (is_fixed and values.count(values[0]) < count):
                 return None
             lengths = list(map(len, values))
@@ -220,8 +217,17 @@ class Envelopes:
         if texts or layout.echoes_at:
             echoes = zip(*[columns[at] for at in layout.echoes_at], strict=True) if layout.echoes_at else repeat(())
             ids = [tuple.__new__(Ids, (text, None, echo)) for text, echo in zip(texts or repeat(None), echoes)]  # noqa: B905  # one may repeat
+        forms = self._forms_of([columns[at] for at in layout.form_at], [form] * count)
+        if forms.count(form) < count and (fault is not None or any(each.fault for each in forms)):
+            return None
         timeouts = None if timeout is None else [timeout] * count
-        return EnvelopeColumns([form] * count, ids, timeouts, sizes, None if fault is None else [fault] * count)
+        return EnvelopeColumns(forms, ids, timeouts, sizes, None if fault is None else [fault] * count)
+
+    def _forms_of(self, columns: Sequence[Headers], if_equal: Sequence[HeaderForm]) -> Sequence[HeaderForm]:
+        """The forms of n requests: a column for each header of the form."""
+        if all(column.count(column[0]) == len(column) for column in columns):
+            return if_equal
+        return list(map(self._form, zip(*columns, strict=True)))
 
     def read(self, headers: Headers) -> Envelope:
         """The envelope that these headers give. It takes 2 µs for a known layout with an id (2026-11)."""
@@ -243,7 +249,7 @@ class Envelopes:
         timeout, fault, request_id = self._timeout, form.fault, None
         if layout.times_at:
             faults = [fault] if fault is not None else []
-            timeout = self._asked({plain: (plain, values[at]) for plain, at in layout.times_at.items()}, faults)
+            timeout = self._asked({plain: values[at] for plain, at in layout.times_at.items()}, faults)
             fault = faults[0] if faults else None
         if layout.request_id_at is not None:
             request_id = _text(values[layout.request_id_at]) or None
@@ -265,7 +271,7 @@ class Envelopes:
             [at for plain, at in last.items() if plain in ECHOED],
         )
         if layout.size <= MAX_TEXT and len(names) <= _MOST_NAMES:
-            _remember(self._layouts, names, layout)
+            self._layouts.learn(names, layout)
         return layout
 
     def _form(self, headers: Headers) -> HeaderForm:
@@ -275,11 +281,11 @@ class Envelopes:
             return known
         form = self._read_form(headers)
         if form.fault is None and sum([len(name) + len(value or b"") for name, value in headers]) <= MAX_TEXT:
-            _remember(self._forms, headers, form)
+            self._forms.learn(headers, form)
         return form
 
     def _read_form(self, headers: Headers) -> HeaderForm:
-        found: KnownHeaders = {header[0].lower(): header for header in headers}  # type: ignore[misc]  # it has a value
+        found: KnownHeaders = {name.lower(): value for name, value in headers}  # type: ignore[misc]  # it has a value
         faults = ["the headers: the name of a header is not UTF-8"] if headers == UNREADABLE_HEADERS else []
         content_type = self._content_type(found, faults)
         if _ENCODING in found and content_type == OCTETS:
@@ -297,7 +303,7 @@ class Envelopes:
         """The place for the answer. One that is not possible is a fault, answered in the response topic."""
         if not REPLY_NAMES.isdisjoint(found):
             try:
-                return self._reply_topics.read({name: value for name, (_, value) in found.items()})
+                return self._reply_topics.read(found)
             except Reject as no:
                 faults.append(no.message)
         return None
@@ -306,23 +312,23 @@ class Envelopes:
         """The timeout of the headers, or the default if they name none."""
         asked = self._timeout or Timeout()
         if TIMEOUT in found:
-            digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
+            digits = _digits(found[TIMEOUT], _TIMEOUT_DIGITS)
             if not digits:
                 faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {_shown(found, TIMEOUT)}")
             asked = Timeout(digits / 1000)
         if DEADLINE in found:
-            until = _until(found[DEADLINE][1])
-            if until is None:
+            digits = _digits(found[DEADLINE], _DEADLINE_DIGITS)
+            if not digits:
                 got = _shown(found, DEADLINE)
                 faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}")
-            asked = Timeout(asked.seconds, until)
+            asked = Timeout(asked.seconds, digits / 1000 or None)
         return asked
 
     def _content_type(self, found: KnownHeaders, faults: list[str]) -> str:
         """One of our content types, or an empty text for another one."""
         if CONTENT_TYPE not in found:
             return self._default
-        text = _text(found[CONTENT_TYPE][1])
+        text = _text(found[CONTENT_TYPE])
         name = (text or "").partition(";")[0].strip().strip('"').lower()
         if name in CONTENT_TYPES:
             return name
@@ -341,14 +347,8 @@ def _with_values(headers: Headers) -> Headers:
     return list(found.values())
 
 
-def _remember(known: dict[Key, Found], key: Key, found: Found) -> None:
-    if len(known) >= _MAX_KNOWN:
-        known.clear()
-    known[key] = found
-
-
 def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:
-    if (_text(found[_ENCODING][1]) or "").strip().lower() in _PACKED:
+    if (_text(found[_ENCODING]) or "").strip().lower() in _PACKED:
         faults.append(
             f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
             "producer compress (compression.type)"
@@ -356,7 +356,7 @@ def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:
 
 
 def _accepted(found: KnownHeaders, own: str, faults: list[str]) -> tuple[str, ...]:
-    text = _text(found[ACCEPT][1]) if ACCEPT in found else ""
+    text = _text(found[ACCEPT]) if ACCEPT in found else ""
     accepted = admitted(text.strip() or "*/*", own) if text is not None else ()
     if not accepted:
         faults.append(f"accept: only {', '.join(CONTENT_TYPES)} can be served, got {_shown(found, ACCEPT)}")
@@ -366,7 +366,7 @@ def _accepted(found: KnownHeaders, own: str, faults: list[str]) -> tuple[str, ..
 def _head_length(found: KnownHeaders, faults: list[str]) -> int | None:
     if _HEAD_LENGTH not in found:
         return None
-    digits = found[_HEAD_LENGTH][1].strip()
+    digits = found[_HEAD_LENGTH].strip()
     if digits.isdigit() and len(digits) <= 10:
         return int(digits)
     faults.append(f"{HEAD_LENGTH}: expected a number of bytes, got {_shown(found, _HEAD_LENGTH)}")
@@ -376,8 +376,8 @@ def _head_length(found: KnownHeaders, faults: list[str]) -> int | None:
 def _stated_rows(found: KnownHeaders, faults: list[str]) -> StatedRows:
     if DATATYPE not in found and ROWS not in found:
         return NOTHING_STATED
-    datatype = found[DATATYPE][1].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
-    rows = _digits(found[ROWS][1], _ROWS_DIGITS) if ROWS in found else None
+    datatype = found[DATATYPE].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
+    rows = _digits(found[ROWS], _ROWS_DIGITS) if ROWS in found else None
     if rows == 0:
         faults.append(f"{ROWS}: expected a number of rows, 1 to 999999999, got {_shown(found, ROWS)}")
     return StatedRows(datatype, rows)
@@ -386,17 +386,11 @@ def _stated_rows(found: KnownHeaders, faults: list[str]) -> StatedRows:
 def _state(found: KnownHeaders, faults: list[str]) -> StateUse | None:
     if STATE not in found:
         return None
-    text = (_text(found[STATE][1]) or "").strip().lower()
+    text = (_text(found[STATE]) or "").strip().lower()
     if text in _STATE_USES:
         return StateUse(text)
     faults.append(f"{STATE}: expected {', '.join(StateUse)}, got {_shown(found, STATE)}")
     return None
-
-
-def _until(value: bytes) -> float | None:
-    """Seconds since the epoch; None for any other value."""
-    digits = _digits(value, _DEADLINE_DIGITS)
-    return digits / 1000 if digits else None
 
 
 def _digits(value: bytes, lengths: range) -> int:
@@ -414,4 +408,4 @@ def _text(value: bytes) -> str | None:
 
 
 def _shown(found: KnownHeaders, name: str) -> str:
-    return repr(found[name][1][:60])[1:]
+    return repr(found[name][:60])[1:]

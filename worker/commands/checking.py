@@ -13,7 +13,7 @@ from pathlib import Path
 from worker.assembled_states import store_server
 from worker.assembly import full_batch
 from worker.codecs.codec import Codec
-from worker.codecs.examples import Encoding, encode_request, encodings
+from worker.codecs.examples import EncodingName, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
@@ -139,7 +139,7 @@ def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, by
     kafka = settings.kafka
     _, signature = split_signature(model.signature, settings.state)
     possible, feeds = encodings(signature), model.blank(1)
-    request = encode_request(signature, feeds, Encoding.JSON if Encoding.JSON in possible else possible[0])
+    request = encode_request(signature, feeds, EncodingName.JSON if EncodingName.JSON in possible else possible[0])
     codec = Codec([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
     record = Record(Partition(kafka.request_topics[0], 0), 0, b"key", request.value, request.headers, None)
     (chunks, _), outputs = codec.read([record]), model.run(feeds)

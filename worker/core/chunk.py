@@ -184,29 +184,17 @@ class Batch(NamedTuple):
         return BatchKind(self.model, self.shapes)
 
 
-class RunStates:
-    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor."""
-
-    __slots__ = ("arrays",)
-
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        self.arrays = arrays
-
-    def row(self, at: int) -> list[Array]:
-        """The states of one row: arrays of shape (1, *dims)."""
-        return [array[at : at + 1] for array in self.arrays]
-
-
 class Prediction(NamedTuple):
     """The model's answers to a chunk: the rows of `outputs` from `start` on, in order.
 
-    `outputs` holds one array of shape (rows of the batch, *dims) per model output, in signature order.
+    `outputs` holds one array of shape (rows of the batch, *dims) per model output, in signature order. `states` are the
+    next states that the run gave, one array per tensor of a state; predictions of one run share the object.
     """
 
     chunk: Chunk
     outputs: Sequence[Array]
     start: int = 0
-    states: RunStates | None = None
+    states: Sequence[Array] | None = None
 
 
 class Refused(NamedTuple):
@@ -292,7 +280,7 @@ class Pieces:
         stop = start + piece.rows[0]
         self._parts[id(piece)] = [output[start:stop] for output in outputs]
         if states is not None:
-            self.carried = states.row(stop - 1)
+            self.carried = [array[stop - 1 : stop] for array in states]
         self._missing -= 1
         if self._missing:
             return None
@@ -301,7 +289,7 @@ class Pieces:
             joined = [np.concatenate(rows) for rows in zip(*parts, strict=True)]
         except ValueError:
             return refusal(self.whole, 0, Code.INTERNAL, f"the model failed on this request: {PIECES_DIFFER}").rejection
-        return Prediction(self.whole, joined, 0, None if self.carried is None else RunStates(self.carried))
+        return Prediction(self.whole, joined, 0, self.carried)
 
     def _finish(self) -> list[Sequence[Array]]:
         parts = list(self._parts.values())

@@ -1,4 +1,4 @@
-"""The values that there is one of for each record, or fewer, and what they have in common.
+"""The values of single records, and the small values that several rooms share.
 
     Record ──read──▶ Chunk ──stack──▶ Batch ──run──▶ Prediction ──write──▶ answers, as messages
        └──────────────────────── Rejection ──────────refuse──────────────────▶
@@ -120,7 +120,7 @@ NO_IDS = Ids()
 
 
 class StateUse(StrEnum):
-    """A use of the key's state, which the header `state` asks for, other than to read and write it."""
+    """A use of the key's state that the header `state` asks for; without it the request reads and writes the state."""
 
     RESET = "reset"  # the request runs on the initial state
     DELETE = "delete"  # the state is forgotten after the answer
@@ -128,7 +128,7 @@ class StateUse(StrEnum):
 
 
 class Timeout(NamedTuple):
-    """When an answer is useless: `seconds` after the record's timestamp, and at `until`, seconds since the epoch.
+    """An answer is useless `seconds` after the record's timestamp, and at `until`, in seconds since the epoch.
 
     None: the request does not say. If it says both, the earlier counts.
     """

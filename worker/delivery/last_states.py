@@ -70,7 +70,7 @@ class EachState:
         self._sink.push()
 
     def _send_states(self) -> None:
-        """Send the waiting states, but for those of partitions that another replica may have by now."""
+        """Send the waiting states, except the states of partitions that another replica may have by now."""
         for stretch, states in self._waiting:
             self._sink.send(() if stretch.places.line.is_forgotten else states, stretch)
         self._waiting, self._count = [], 0

@@ -33,6 +33,7 @@ class Dispatch:
         self._outcomes = outcomes
         self._events = parts.events
         self._conduct = parts.conduct
+        self._clock = parts.clock
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._is_draining = False
         self.last_full_poll_at: float | None = None  # the last poll's time, if it brought as many as asked for
@@ -85,7 +86,10 @@ class Dispatch:
 
     def start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; records that may not run are refused."""
-        chunks = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.chunks
+        chunks: Sequence[Chunk] = group.chunks
+        if self._punctuality.is_asked_for:
+            chunks, late = self._punctuality.triaged(chunks, group.kind, now)
+            self._outcomes.refuse_records(late)
         batch, refused = self._stackers[group.kind.model].stack(chunks, group.closed_by)
         self._outcomes.refuse_records(refused)
         if batch is not None:
@@ -108,15 +112,13 @@ class Dispatch:
                 self._lanes.probe(model)
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """The finished runs, waiting at most `timeout` seconds for the first."""
-        return self._lanes.finished(timeout)
-
-    def collect(self, finished: Sequence[Finished], now: float) -> None:
-        """Note that these runs have left the lanes and are not answered yet."""
-        self._punctuality.returned(finished, now)
+        """The finished runs, which are not answered yet. Waits at most `timeout` seconds for the first."""
+        if finished := self._lanes.finished(timeout):
+            self._punctuality.returned(finished, self._clock())
         for run in finished:
             if run.batch is not None:
                 del self._out[id(run.batch)]
+        return finished
 
     def _next_group(self, now: float) -> Group | None:
         if self._is_draining:
@@ -126,9 +128,3 @@ class Dispatch:
         if self.last_full_poll_at is not None and not self._intake.is_full:
             return self._batcher.due(self.last_full_poll_at - COMPANY_COMES_WITHIN)
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
-
-    def _still_in_time(self, group: Group, now: float) -> Sequence[Chunk]:
-        """The group's records that would be finished before their deadlines; the others are refused."""
-        running, late = self._punctuality.triaged(group.chunks, group.kind, now)
-        self._outcomes.refuse_records(late)
-        return running

@@ -168,8 +168,7 @@ class Outcomes:
             self.refuse_records(refused)
         predicted = [whole for prediction in split.predicted if (whole := self._whole(prediction)) is not None]
         self._states.conclude(predicted)
-        ours = [prediction for prediction in predicted if self._is_ours(prediction.chunk)]
-        self._answer([self._written(prediction) for prediction in ours])
+        self._answer(self._written(predicted))
         self._stage.concluded([prediction.chunk for prediction in split.predicted], self._clock())
 
     def _whole(self, prediction: Prediction) -> Prediction | None:
@@ -183,15 +182,15 @@ class Outcomes:
             return None
         return whole
 
-    def _is_ours(self, chunk: Chunk) -> bool:
-        """False if its partition was forgotten while it ran: then nobody here answers it."""
-        assert chunk.places is not None
-        return self._ledger.knows(chunk.places)
-
-    def _written(self, prediction: Prediction) -> Answered:
-        chunk = prediction.chunk
-        assert chunk.places is not None
-        return chunk.places, chunk.at, self._codec.write(prediction)
+    def _written(self, predicted: Sequence[Prediction]) -> Sequence[Answered]:
+        """The answers. A record whose partition was forgotten while it ran gets none: nobody here answers it."""
+        answers: list[Answered] = []
+        for prediction in predicted:
+            places = prediction.chunk.places
+            assert places is not None
+            if self._ledger.knows(places):
+                answers.append((places, prediction.chunk.at, self._codec.write(prediction)))
+        return answers
 
     def _smaller(self, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
         """The halves of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile."""

@@ -69,7 +69,7 @@ class Quarantine:
     @property
     def awaits_kafka(self) -> bool:
         """True if the isolated run waits for its note, or for the commit of its answer."""
-        return self.is_exclusive and not self._dispatch.in_flight and not self._suspects.has_pieces
+        return self.is_exclusive and not self._dispatch.in_flight and self._suspects.pieces.next_due is None
 
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep records of suspects undecoded, and others that must not overtake them. Returns the rest."""
@@ -95,10 +95,11 @@ class Quarantine:
             return False  # until the records before it are settled, others may run
         if self._dispatch.in_flight:
             return True
-        if not run.is_begun and self._has_state(run) and self._have_noted(run):
+        # A store may be away for long, so the state comes before the note.
+        if not run.is_begun and self._states.is_here(run.record) and self._have_noted(run):
             run.is_begun = True
             self._begin(run, now)
-        if (group := self._suspects.next_group()) is not None:
+        if (group := self._suspects.pieces.drain()) is not None:
             self._dispatch.start(group, now)
         elif self._ledger.is_done(run.place):
             self._end(run)
@@ -111,15 +112,14 @@ class Quarantine:
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
 
-    def withdraw(self, run: IsolatedRun) -> bool:
-        """Withdraw the note of a record that is read again, and did not end the process. Returns True once it is gone.
+    def withdraw(self, run: IsolatedRun) -> None:
+        """Withdraw the note of a record that is read again, and did not end the process.
 
         Nothing is done if the group was not asked to note the record, or if it is settled or may be: to withdraw is to
         commit the record's own offset, and that would undo a later commit.
         """
-        if not self._has_note(run):
-            return True
-        return self._notes.withdraw_note(run.record.partition, run.record.offset)
+        if self._has_note(run):
+            self._notes.withdraw_note(run.record.partition, run.record.offset)
 
     def leave(self, run: IsolatedRun) -> None:
         """Clear the note of a run whose partition leaves or whose worker ends. Waits a limited time for the group."""
@@ -132,12 +132,8 @@ class Quarantine:
             self._notes.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
 
     def _must_wait(self, record: Record) -> bool:
-        """True if a record of its partition must run alone first, because that may have the same key."""
+        """True if a record of its partition must run alone first, because that one may have this one's key."""
         return self._states.keeps_order and self._suspects.has_waiting(record.partition)
-
-    def _has_state(self, run: IsolatedRun) -> bool:
-        """True if the state that it runs on is here. Asked before the note, because a store may be away for long."""
-        return self._states.is_here(run.record)
 
     def _has_note(self, run: IsolatedRun) -> bool:
         return run.is_called and self._outcomes.is_unsettled(run.place)
@@ -150,7 +146,7 @@ class Quarantine:
 
     def _begin(self, run: IsolatedRun, now: float) -> None:
         if (chunk := self._read(run, now)) is not None:
-            self._suspects.begin(chunk, now)
+            self._suspects.pieces.add(chunk, now)
 
     def _take_up(self, run: IsolatedRun, now: float) -> None:
         """Hand a record on like any other, because no record before it has to run alone any more."""

@@ -10,8 +10,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.chunk import Chunk
+from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.ordering.ledger import Place
 from worker.core.records import ModelKey, Partition, Record, Suspect
 
@@ -45,7 +44,7 @@ class Suspects:
         self.runs: deque[IsolatedRun] = deque()  # the first one runs next, or now
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # no longer fetched
-        self._pieces = Batcher(policies)  # the record that runs alone; in pieces if it is larger than a batch
+        self.pieces = Batcher(policies)  # the record that runs alone; in pieces if it is larger than a batch
 
     def __bool__(self) -> bool:
         """True if records must be looked at before they are decoded."""
@@ -85,19 +84,6 @@ class Suspects:
             self._withheld.add(partition)
         return is_enough
 
-    def begin(self, chunk: Chunk, now: float) -> None:
-        """Begin the current record's run: this is its chunk, and `next_group` gives its groups."""
-        self._pieces.add(chunk, now)
-
-    @property
-    def has_pieces(self) -> bool:
-        """True if a part of the current record has not run yet."""
-        return self._pieces.next_due is not None
-
-    def next_group(self) -> Group | None:
-        """The next group of the current record."""
-        return self._pieces.drain()
-
     def end(self) -> bool:
         """Drop the current record, which is answered. Returns True if its withheld partition has few waiting again."""
         partition = self.runs.popleft().record.partition
@@ -109,16 +95,12 @@ class Suspects:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the records of these partitions, which left or are read again. A partition that stays, stays suspect."""
-        self._pieces.forget(partitions)
+        self.pieces.forget(partitions)
         self.runs = deque(run for run in self.runs if run.record.partition not in partitions)
         for partition in partitions:
             del self._waiting[partition]
             del self._claimed[partition]
         self._withheld.difference_update(partitions)
-
-    def drop_runs(self) -> None:
-        """Drop all records set aside: none of them will run."""
-        self.runs.clear()
 
     def release(self, partitions: Iterable[Partition]) -> None:
         """End the suspicion: these partitions are cleared, or are another member's now."""

@@ -76,7 +76,7 @@ class Worker:
                 self._quarantine.leave(run)
             raise
         except BaseException:
-            self._suspects.drop_runs()  # if a record runs alone, it ended the process: its note stays
+            self._suspects.runs.clear()  # if a record runs alone, it ended the process: its note stays
             raise
         finally:
             self._is_over = True
@@ -129,10 +129,8 @@ class Worker:
 
     def _answer_finished(self, timeout: float) -> None:
         """Conclude the finished runs, waiting at most `timeout` seconds for the first."""
-        finished = self._dispatch.finished(timeout)
-        if finished:
+        if finished := self._dispatch.finished(timeout):
             now = self._clock()
-            self._dispatch.collect(finished, now)
             if self._quarantine.current is None:  # otherwise the isolated run's next step may depend on these answers
                 self._hand_out(now)  # before the answers are written, so that no lane waits for that
             for one in finished:

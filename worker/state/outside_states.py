@@ -1,4 +1,4 @@
-"""States in an outside store. Memory holds the states that were used lately, and those that are not stored yet.
+"""Keeps states in an outside store. Memory has the states that were used lately, and the ones not stored yet.
 
     request ─▶ its key is in memory ─────────────────────────▶ batcher ─▶ one gather ┈▶ inference ┈▶ one write
           └──▶ held ─▶ all missing keys: one read ┈(thread)┈▶ ┘                                        │

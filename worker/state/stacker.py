@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Refused, RunStates, refusal
+from worker.core.chunk import Batch, Chunk, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, ClosedBy, StateUse
 from worker.core.tensors.specs import TensorSpec
@@ -67,8 +67,7 @@ class StatefulStacker(Stacker):
         split = self._parted(batch, [outputs[at] for at in self._visible], self._spoilt(batch, states))
         if isinstance(split, RunFailure):
             return split
-        given = RunStates(states)
-        return Split([prediction._replace(states=given) for prediction in split.predicted], split.refused)
+        return Split([prediction._replace(states=states) for prediction in split.predicted], split.refused)
 
     def _spoilt(self, batch: Batch, states: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose next state holds NaN or infinity."""

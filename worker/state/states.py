@@ -232,8 +232,8 @@ class KeyStates:
         given, chunks = group[0].states, [prediction.chunk for prediction in group]
         assert given is not None
         rows = [row for chunk, _, start, _ in group for row in range(start, start + len(chunk))]
-        is_whole = len(rows) == len(given.arrays[0]) and rows[0] == 0  # nearly always true; then they are in order
-        arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
+        is_whole = len(rows) == len(given[0]) and rows[0] == 0  # nearly always true; then they are in order
+        arrays = given if is_whole else [array[rows] for array in given]
         before, offsets, times = self._slots_of(chunks), offsets_of(chunks), _times_of(chunks)
         have_none = before == 0
         if self._expiry is not None:

@@ -28,7 +28,7 @@ PIECE = 16 << 20  # bytes read at once; the checksum of a gigabyte takes 0.35 s 
 DAMAGED = "it is damaged"
 
 
-class KeptStates(NamedTuple):
+class FoundCheckpoint(NamedTuple):
     """The states that can be used, or `why` they cannot. Both are empty if there were none."""
 
     extents: Mapping[Partition, Extent] = {}
@@ -58,7 +58,7 @@ def leave(
     return True
 
 
-def take(folder: Path, states: Path, identity: Mapping[str, object]) -> KeptStates:
+def take(folder: Path, states: Path, identity: Mapping[str, object]) -> FoundCheckpoint:
     """Read and remove the checkpoint: from now on the states may change. Raises `OSError`."""
     written = b""
     with suppress(FileNotFoundError):
@@ -67,16 +67,16 @@ def take(folder: Path, states: Path, identity: Mapping[str, object]) -> KeptStat
         (folder / NAME).unlink()
         _synchronise(folder)
     if not states.exists() or not any(states.iterdir()):
-        return KeptStates()
+        return FoundCheckpoint()
     if not written:
-        return KeptStates(why="the process that had it did not stop cleanly")
+        return FoundCheckpoint(why="the process that had it did not stop cleanly")
     try:
         return _read(written, states, {"format": FORMAT, **identity})
     except (ValueError, KeyError, TypeError):
-        return KeptStates(why=DAMAGED)
+        return FoundCheckpoint(why=DAMAGED)
 
 
-def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> KeptStates:
+def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> FoundCheckpoint:
     """Raises `ValueError`, `KeyError` or `TypeError` if the checkpoint is damaged."""
     checksum, said = written.split(b" ", 1)
     if int(checksum, 16) != zlib.crc32(said):
@@ -84,10 +84,10 @@ def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> KeptS
     found = json.loads(said)
     for name, ours in identity.items():
         if (theirs := found["identity"].get(name)) != ours:
-            return KeptStates(why=f"it is of another {name}: {theirs}, and not {ours}")
+            return FoundCheckpoint(why=f"it is of another {name}: {theirs}, and not {ours}")
     if found["files"] != _checksums(states, lambda: True):
-        return KeptStates(why=DAMAGED)
-    return KeptStates({Partition(topic, number): Extent(*extent) for topic, number, *extent in found["extents"]})
+        return FoundCheckpoint(why=DAMAGED)
+    return FoundCheckpoint({Partition(topic, number): Extent(*extent) for topic, number, *extent in found["extents"]})
 
 
 def _checksums(folder: Path, go_on: Callable[[], bool]) -> dict[str, list[int]] | None:

@@ -11,13 +11,13 @@ import numpy as np
 
 from worker.codecs.answer_writer import AnswerWriter
 from worker.codecs.codec import Codec
-from worker.codecs.message_sizes import Fields
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
 from worker.core.chunk import Chunk, Prediction, Shapes
 from worker.core.records import (
     NO_IDS,
     Answer,
     Array,
+    Fields,
     Headers,
     Ids,
     Message,
@@ -256,6 +256,12 @@ def message(fields: Fields | None) -> Message:
 
 def written(by: AnswerWriter, asked: Chunk, *outputs: Array, start: int = 0) -> list[Message]:
     """The answers to the chunk, none of which may be refused."""
-    answers, rejections = by.write(asked, outputs, start)
+    answers, rejections = apart(by.write(asked, outputs, start))
     assert not rejections
     return list(map(message, answers))
+
+
+def apart(answers: Sequence[Answer]) -> tuple[list[Fields | None], list[tuple[int, Rejection]]]:
+    """The messages, None for a record that is refused; and the rejections, each with its index."""
+    messages = [None if isinstance(answer, Rejection) else answer for answer in answers]
+    return messages, [(at, answer) for at, answer in enumerate(answers) if isinstance(answer, Rejection)]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.codecs.builders import (
     ROWS_FORM,
     SOURCE,
+    apart,
     chunk,
     f4,
     floats,
@@ -32,10 +33,21 @@ from tests.unit.codecs.builders import (
 from worker.codecs import answer_writer
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.oip_protobuf import read_tensors
-from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Fields, fits, size_of
+from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.chunk import Chunk
-from worker.core.records import Array, Ids, Message, ModelKey, Record, ReplyForm, ReplyTo, RequestedOutput
+from worker.core.records import (
+    Answer,
+    Array,
+    Ids,
+    Message,
+    ModelKey,
+    Record,
+    Rejection,
+    ReplyForm,
+    ReplyTo,
+    RequestedOutput,
+)
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -180,8 +192,10 @@ def test_json_has_no_nan(rows: list[int], where: int, policy: Any, odd: float | 
     values[sum(rows[:where])] = 7 if odd else np.nan
     texts = np.array(["s"] * sum(rows), object)
 
-    answers, rejections = writer(served, non_finite_output=policy).write(
-        chunk(*records(3), rows=rows, form=ReplyForm(JSON)), [texts, values], 0
+    answers, rejections = apart(
+        writer(served, non_finite_output=policy).write(
+            chunk(*records(3), rows=rows, form=ReplyForm(JSON)), [texts, values], 0
+        )
     )
 
     expected = np.split(np.array([float(n) for n in range(sum(rows))], object), np.cumsum(rows)[:-1])
@@ -223,8 +237,9 @@ def test_each_topic_has_a_limit_of_its_own() -> None:
     mine = ROWS_FORM._replace(to=ReplyTo("mine", None))
     output = np.zeros((1, 100), "<f4")
 
-    ((_, refused),) = by.write(chunk(form=mine), [output], 0).rejections
+    (refused,) = by.write(chunk(form=mine), [output], 0)
 
+    assert isinstance(refused, Rejection)
     assert written(by, chunk(), output)
     assert refused.form is mine
     assert refused.message.endswith("topic mine at most 400")
@@ -236,8 +251,8 @@ def test_an_answer_that_does_not_fit_is_refused_alone(large: list[int]) -> None:
     given_ = [one._replace(key=b"k" * 9_000) if at in large else one for at, one in enumerate(records(5))]
     ids = [Ids(f"r-{at}") for at in range(5)]
 
-    answers, rejections = writer(max_answer_bytes=9_000).write(
-        chunk(*given_, ids=ids), [np.arange(10, dtype="<f4").reshape(5, 2)], 0
+    answers, rejections = apart(
+        writer(max_answer_bytes=9_000).write(chunk(*given_, ids=ids), [np.arange(10, dtype="<f4").reshape(5, 2)], 0)
     )
 
     assert [answer and answer[2] for answer in answers] == [
@@ -260,8 +275,8 @@ def test_an_answer_in_json_that_cannot_fit_is_not_written(
     monkeypatch.setattr(columns, "_in_json", write)
     by = writer(model(outputs=[TensorSpec("y", "FP32", (1,))]), max_answer_bytes=1000)
 
-    answers, rejections = by.write(
-        chunk(*records(len(sizes)), rows=sizes, form=AS_JSON), [np.zeros((sum(sizes), 1), "<f4")], 0
+    answers, rejections = apart(
+        by.write(chunk(*records(len(sizes)), rows=sizes, form=AS_JSON), [np.zeros((sum(sizes), 1), "<f4")], 0)
     )
 
     assert [answer is None for answer in answers] == [size > 500 for size in sizes]
@@ -285,7 +300,7 @@ def test_an_answer_may_fill_its_topic_to_the_byte() -> None:
     (fitting,) = written(writer(), chunk(), TWO)
 
     assert written(writer(max_answer_bytes=size_of(fitting)), chunk(), TWO)
-    assert writer(max_answer_bytes=size_of(fitting) - 1).write(chunk(), [TWO], 0).rejections
+    assert apart(writer(max_answer_bytes=size_of(fitting) - 1).write(chunk(), [TWO], 0))[1]
     assert fits(fitting, ROOM_FOR_HEADERS + len("k") + 8)
 
 
@@ -425,16 +440,14 @@ def test_together_or_alone_each_is_refused_for_what_is_wrong_with_it() -> None:
                 output[[row for row in odd if row < len(output)]] = np.nan
         by = writer(served, max_answer_bytes=sizes[largest % len(sizes)], non_finite_output="allow")
 
-        answers, rejections = by.write(asked, outputs, start)
+        answers = by.write(asked, outputs, start)
 
-        alone, refused, at = list[Fields | None](), [], start
+        alone, at = list[Answer](), start
         for index, rows in enumerate(asked.rows):
-            (answer,), late = by.write(asked.take(index, index + 1), outputs, at)
-            alone.append(answer)
-            refused += [(index, rejection) for _, rejection in late]
+            alone += by.write(asked.take(index, index + 1), outputs, at)
             at += rows
         assert list(answers) == alone
-        assert list(rejections) == refused
+        _, refused = apart(alone)
         met["some are refused"] += 0 < len(refused) < len(alone)
         met["all are refused"] += len(refused) == len(alone) > 1
         met.update(rejection.code for _, rejection in refused)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,13 @@ from tests.unit.codecs.builders import (
     packed,
     read_all,
     record,
+    said,
     taking,
     tensor,
 )
 from worker.codecs.encodings import oip_json, oip_protobuf
-from worker.codecs.reader import Reader
+from worker.codecs.known import Known
+from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import NO_IDS, Headers, Record, Rejection, ReplyTo, Timeout
 from worker.core.tensors.buckets import Axis, Spot
@@ -90,16 +93,17 @@ def test_all_records_of_a_kind_are_one_chunk() -> None:
     assert plain.form == read_all(codecs(), given[:1])[0].form
 
 
-def test_texts_of_any_length_are_one_chunk() -> None:
-    """They differ only in the lengths of their tensors, which may be met for the first time or again."""
+@pytest.mark.parametrize("encoding", ["protobuf", "binary", "json"])
+def test_texts_of_any_length_are_one_chunk(encoding: str) -> None:
+    """They differ in the lengths of their tensors and heads, which may be met for the first time or again."""
     codec = codecs(TEXTS)
-    given = [in_protobuf(at, length) for at, length in enumerate([3, 5, 3, 9, 5, 3])]
+    given = [IN_ENCODING[encoding](at, length) for at, length in enumerate([3, 5, 3, 99, 5, 3])]
 
     for _ in range(2):
         (chunk,), _ = codec.read(given)
 
-        assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (9,), (5,), (3,)]
-        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 72, 40, 24]
+        assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (99,), (5,), (3,)]
+        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 792, 40, 24]
         assert chunk.shapes[0] is chunk.shapes[5]
 
 
@@ -257,9 +261,20 @@ def test_what_was_met_is_known(encoding: str, monkeypatch: pytest.MonkeyPatch) -
     assert judged == []
 
 
+def test_equal_bytes_with_another_head_are_another_value() -> None:
+    """A header says where the head ends. Under another one a value that was met is judged anew."""
+    codec, met = codecs(TEXTS), in_binary(1, 4)
+    length = int(said(met.headers)[HEAD_LENGTH])
+    given = [met, *[met._replace(headers=[AS_ROWS, (HEAD_LENGTH, b"%d" % (length + by))]) for by in (-1, 1, 32)]]
+
+    for _ in range(2):
+        assert list(map(facts, read_all(codec, given))) == [alone(TEXTS, one) for one in given]
+        assert [isinstance(one, One) for one in read_all(codec, given)] == [True, False, False, False]
+
+
 def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither many layouts nor long ones fill the memory, and few of one length are compared."""
-    monkeypatch.setattr("worker.codecs.encodings.oip._MAX_KNOWN", 20)
+    monkeypatch.setattr("worker.codecs.encodings.layouts.Known", partial(Known, 20))
     codec = codecs(TEXTS, max_request_bytes=2**24, max_json_bytes=2**24)
     given = [in_protobuf(at, 2 + at % 40) for at in range(200)]
     given += [in_protobuf(at, 4, outputs=[WANTED(name="yz"[at % 2])]) for at in range(9)]
@@ -269,11 +284,11 @@ def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch
 
     found = read_all(codec, given)
 
-    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    (known,) = [each._known for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
     assert all(isinstance(one, One) for one in found)
-    assert len(layouts._known) <= 20
-    assert max(map(len, layouts._known.values())) <= 5
-    assert sum(len(b"".join(one.fixed)) for alike in layouts._known.values() for one in alike) < 2**20
+    assert len(known) <= 20
+    assert max(map(len, known.values())) <= 5
+    assert sum(len(b"".join(one.fixed)) for alike in known.values() for one in alike) < 2**20
 
 
 def test_how_many_forms_of_headers_are_remembered_is_bounded() -> None:
@@ -285,8 +300,8 @@ def test_how_many_forms_of_headers_are_remembered_is_bounded() -> None:
         found = read_all(codec, given)
 
         assert [one.form.to for one in found] == [ReplyTo("responses", at) for at in range(40)]
-    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
-    ((layout,),) = layouts._known.values()
+    (known,) = [each._known for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    ((layout,),) = known.values()
     assert len(layout.statement.kinds) <= 16
 
 
@@ -303,8 +318,8 @@ def test_a_message_with_unusual_fields_is_read_like_any_other(more: bytes, is_le
 
     found = [read_all(codec, given) for _ in range(2)]
 
-    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
-    assert len(layouts._known) == is_learned
+    (known,) = [each._known for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    assert len(known) == is_learned
     for reading in found:
         assert list(map(facts, reading)) == [alone(TEXTS, one) for one in given]
         assert all(isinstance(one, One) for one in reading)
@@ -515,7 +530,7 @@ def test_what_is_too_deep_or_too_long_is_judged_each_time() -> None:
 
     json_known, layouts = [*codec._encodings._made.values()]
     assert not json_known._known  # type: ignore[attr-defined]
-    assert not layouts._layouts._known  # type: ignore[attr-defined]
+    assert not layouts._known  # type: ignore[attr-defined]
 
 
 def test_models_share_no_statements() -> None:
@@ -523,7 +538,7 @@ def test_models_share_no_statements() -> None:
     other = replace(TEXTS, name="other")
     given_ = [in_json(at, 4, **({"model_name": "other"} if at % 2 else {})) for at in range(6)]
 
-    chunks, _ = Reader([TEXTS, other], PLAIN_WIRE).read(given_)
+    chunks, _ = RequestReader([TEXTS, other], PLAIN_WIRE).read(given_)
 
     assert [(chunk.model.name, list(chunk.at)) for chunk in chunks] == [("m", [0, 2, 4]), ("other", [1, 3, 5])]
     assert [chunk.ids or NO_IDS for chunk in chunks] == [NO_IDS, NO_IDS]

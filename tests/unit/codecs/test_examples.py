@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.codecs.builders import One, codecs, elements, model, record, request
-from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
+from worker.codecs.examples import EncodedRequest, EncodingName, encode_request, encodings, example_feeds
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 
@@ -15,7 +15,7 @@ MIXED = model(*[TensorSpec(f"x{datatype}", datatype, (2,)) for datatype in DTYPE
 DYNAMIC = model(TensorSpec("ids", "INT64", (None,)), TensorSpec("mask", "INT64", (None,)))
 
 
-def example(signature: Signature, encoding: Encoding, rows: int = 3, seed: int = 0) -> EncodedRequest:
+def example(signature: Signature, encoding: EncodingName, rows: int = 3, seed: int = 0) -> EncodedRequest:
     return encode_request(signature, example_feeds(signature, rows, np.random.default_rng(seed)), encoding)
 
 
@@ -31,12 +31,12 @@ DEFAULTED = model(TensorSpec("x", "FP32", (3,)), TensorSpec("scale", "FP16", (),
     ("signature", "encoding"),
     [(signature, one) for signature in (WIDE, MIXED, DYNAMIC, DEFAULTED) for one in encodings(signature)],
 )
-def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signature, encoding: Encoding) -> None:
+def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signature, encoding: EncodingName) -> None:
     """Names, datatypes, shapes and rows are right by construction."""
     found = decoded(signature, example(signature, encoding))
 
     assert found.rows == 3
-    assert found.form.states_rows == (encoding is Encoding.ROWS)
+    assert found.form.states_rows == (encoding is EncodingName.ROWS)
 
 
 def test_what_was_made_up_is_what_arrives() -> None:
@@ -51,14 +51,14 @@ def test_what_was_made_up_is_what_arrives() -> None:
 
 def test_the_same_seed_makes_the_same_request() -> None:
     """So a run can be repeated."""
-    assert example(MIXED, Encoding.JSON, seed=7) == example(MIXED, Encoding.JSON, seed=7)
-    assert example(MIXED, Encoding.JSON, seed=7) != example(MIXED, Encoding.JSON, seed=8)
+    assert example(MIXED, EncodingName.JSON, seed=7) == example(MIXED, EncodingName.JSON, seed=7)
+    assert example(MIXED, EncodingName.JSON, seed=7) != example(MIXED, EncodingName.JSON, seed=8)
 
 
 def test_rows_need_one_numeric_input_of_fixed_dimensions() -> None:
     """Rows are then the first choice; otherwise JSON is."""
-    assert encodings(WIDE) == (Encoding.ROWS, Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
-    assert encodings(DYNAMIC) == (Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
+    assert encodings(WIDE) == (EncodingName.ROWS, EncodingName.JSON, EncodingName.PROTOBUF, EncodingName.BINARY)
+    assert encodings(DYNAMIC) == (EncodingName.JSON, EncodingName.PROTOBUF, EncodingName.BINARY)
 
 
 def test_a_model_with_halves_is_not_asked_in_json() -> None:
@@ -66,9 +66,9 @@ def test_a_model_with_halves_is_not_asked_in_json() -> None:
     takes = model(TensorSpec("a", "FP16", (2,)), TensorSpec("b", "FP32", (2,)))
     gives = model(outputs=[TensorSpec("y", "FP16", (2,))])
 
-    assert encodings(takes) == (Encoding.PROTOBUF, Encoding.BINARY)
-    assert Encoding.JSON not in encodings(gives)
-    assert decoded(takes, example(takes, Encoding.BINARY)).rows == 3
+    assert encodings(takes) == (EncodingName.PROTOBUF, EncodingName.BINARY)
+    assert EncodingName.JSON not in encodings(gives)
+    assert decoded(takes, example(takes, EncodingName.BINARY)).rows == 3
 
 
 def test_rows_that_are_given_are_asked_instead_of_made_up_ones() -> None:

@@ -268,9 +268,9 @@ HEADER = st.tuples(
 def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
     """The meaning of headers does not depend on being remembered, forgotten or never seen."""
     for most in (2, 256):
-        remembers = Envelopes(JSON, 2.0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("worker.codecs.request_headers._MAX_KNOWN", most)
+            patch.setattr("worker.codecs.request_headers._MOST_KNOWN", most)
+            remembers = Envelopes(JSON, 2.0)
             for headers in [*requests, *requests]:
                 assert said(remembers.read(headers)) == said(Envelopes(JSON, 2.0).read(headers))
             assert len(remembers._forms) <= most

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.chunks import P1, RAW, chunk, offsets, record
-from worker.core.chunk import Chunk, RunStates, refusal
+from worker.core.chunk import Chunk, refusal
 from worker.core.failures import Code
 from worker.core.records import Ids, Timeout
 
@@ -82,10 +81,3 @@ def test_a_refusal_names_its_own_record() -> None:
         refused = refusal(FOUR, at, Code.INTERNAL, "no")
         assert (refused.rejection.record.offset, refused.rejection.ids) == (offset, columns(FOUR)[at][-1])
     assert refusal(FOUR.take(1, 4), 1, Code.INTERNAL, "no").rejection.ids == Ids("seven")
-
-
-def test_a_row_of_next_states_is_one_row_of_each_tensor() -> None:
-    """It can be stacked again."""
-    states = RunStates([np.array([[1.0], [2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])])
-
-    assert [array.tolist() for array in states.row(1)] == [[[2.0]], [[5.0, 6.0]]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stacker
-from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, RunStates, cut
+from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, cut
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, reject
@@ -193,23 +193,23 @@ def test_pieces_whose_outputs_differ_in_their_shapes_have_no_common_answer() -> 
 
 
 def test_each_piece_runs_on_the_state_of_the_one_before() -> None:
-    """The whole leaves the state of its last row."""
+    """The whole leaves the state of its last row, which is one row of each tensor."""
     first, second = cut(one(9, 1.0, 2.0, 3.0), 2)
     reassembly = first.reassembly
     assert reassembly is not None
 
-    states = [RunStates([np.arange(9.0).reshape(9, 1)]), RunStates([np.arange(10.0, 19.0).reshape(9, 1)])]
     outputs = [np.arange(9.0).reshape(9, 1)]
+    states = [[rows, np.hstack([rows, -rows])] for rows in (outputs[0], outputs[0] + 10)]
     reassembly.collect(first, Prediction(first, outputs, 4, states[0]))
     assert reassembly.carried is not None
-    assert [array.tolist() for array in reassembly.carried] == [[[5.0]]]
+    assert [array.tolist() for array in reassembly.carried] == [[[5.0]], [[5.0, -5.0]]]
     outcome = reassembly.collect(second, Prediction(second, outputs, 0, states[1]))
 
     assert isinstance(outcome, Prediction)
     assert outcome.chunk is reassembly.whole
     assert outcome.outputs[0].tolist() == [[4.0], [5.0], [0.0]]
     assert outcome.states is not None
-    assert [array.tolist() for array in outcome.states.arrays] == [[[10.0]]]
+    assert [array.tolist() for array in outcome.states] == [[[10.0]], [[10.0, -10.0]]]
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])

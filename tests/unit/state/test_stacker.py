@@ -12,7 +12,7 @@ from tests.builders import STATE
 from tests.chunks import P0, batch, chunk, floats, signature, spec
 from tests.fakes import CHANGELOG
 from tests.unit.state.rig import NOTHING, Rig, chunk_of, keyed
-from worker.core.chunk import Prediction, RunStates, cut
+from worker.core.chunk import Prediction, cut
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ClosedBy, Record, StateUse
@@ -56,7 +56,7 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
     assert made.feeds["x"].shape == (2, 4)
     assert (of, start, [output.shape for output in outputs]) == (ragged, 0, [(2, 4)])
     assert states is not None
-    assert [array.tolist() for array in states.arrays] == [[[5.0], [6.0]]]
+    assert [array.tolist() for array in states] == [[[5.0], [6.0]]]
 
 
 def test_where_nan_is_allowed_a_next_state_may_hold_it() -> None:
@@ -70,7 +70,7 @@ def test_where_nan_is_allowed_a_next_state_may_hold_it() -> None:
     [(of, _, _, states)] = found.predicted
     assert (of, found.refused) == (asked, [])
     assert states is not None
-    np.testing.assert_array_equal(states.arrays[0], [[np.nan], [4]])
+    np.testing.assert_array_equal(states[0], [[np.nan], [4]])
 
 
 @pytest.mark.parametrize("dims", [(), (1,), (2, 3)])
@@ -81,7 +81,7 @@ def test_a_step_begins_with_what_the_step_before_it_left(dims: tuple[int, ...]) 
     first, second = cut(chunk(0, rows=2), 1)
     assert first.reassembly is not None
     state = np.full((1, *dims), 5, "<f4")
-    first.reassembly.collect(first, Prediction(first, [np.zeros((1, 1), "<f4")], 0, RunStates([state])))
+    first.reassembly.collect(first, Prediction(first, [np.zeros((1, 1), "<f4")], 0, [state]))
 
     made = batch(chunk(1, 2), second, chunk(3), by=by)
 

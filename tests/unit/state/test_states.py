@@ -14,7 +14,7 @@ from tests.chunks import P0, P1, RAW, tracked
 from tests.fakes import CHANGELOG
 from tests.states import kept, number_of
 from tests.unit.state.rig import Rig, chunk_of, keyed
-from worker.core.chunk import Prediction, RunStates
+from worker.core.chunk import Prediction
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields, Record, Rejection, StateUse
@@ -60,7 +60,7 @@ def test_answers_and_states_are_those_of_a_serial_replay(taken: list[Any], can_t
 def written(rig: Rig, *at: int) -> list[Fields]:
     """The changes of a chunk of ten keys, of which only these records are predicted, in one run."""
     chunk = tracked(rig.ledger, chunk_of([keyed(10 + n, b"%d" % n) for n in range(10)]))
-    states = RunStates([np.arange(len(at), dtype="<f4").reshape(-1, 1)])
+    states = [np.arange(len(at), dtype="<f4").reshape(-1, 1)]
     rig.states.conclude([Prediction(chunk.pick(at), [], 0, states)])
     assert chunk.places is not None
     return rig.states.leave(Stretch(chunk.places, 0, 10))
@@ -80,7 +80,7 @@ def test_a_run_may_be_written_in_parts() -> None:
     """Each part has the rows of its own."""
     rig = Rig()
     chunk = tracked(rig.ledger, chunk_of([keyed(n, b"%d" % n) for n in range(5)]))
-    states = RunStates([np.arange(5, dtype="<f4").reshape(-1, 1)])
+    states = [np.arange(5, dtype="<f4").reshape(-1, 1)]
     assert chunk.places is not None
 
     rig.states.conclude([Prediction(chunk.take(3, 5), [], 3, states)])
@@ -100,7 +100,7 @@ def test_a_state_leaves_once_with_its_own_answer() -> None:
     assert rig.states.leave(Stretch(places, 0, 4)) == []
 
     chunk = rig.take(*[keyed(n + 4, b"%d" % n, 2) for n in range(4)])
-    states = RunStates([np.full((4, 1), 3, "<f4")])
+    states = [np.full((4, 1), 3, "<f4")]
     rig.states.conclude([Prediction(chunk, [], 0, states)])
     assert chunk.places is not None
     assert [len(rig.states.leave(Stretch(chunk.places, *part))) for part in [(0, 1), (1, 3), (3, 4)]] == [1, 2, 1]
@@ -140,7 +140,7 @@ def test_what_comes_back_of_a_partition_that_left_is_not_written() -> None:
     chunk = rig.take(keyed(0, b"a"))
     rig.ledger.forget([P0])
 
-    rig.states.conclude([Prediction(chunk, [], 0, RunStates([np.ones((1, 1), "<f4")]))])
+    rig.states.conclude([Prediction(chunk, [], 0, [np.ones((1, 1), "<f4")])])
 
     assert chunk.places is not None
     assert (rig.states.keys, rig.states.leave(Stretch(chunk.places, 0, 1))) == (0, [])
@@ -190,7 +190,7 @@ def test_a_rejection_makes_no_state_too_old() -> None:
     rig.take(timed(0, b"old", 100))
     rig.run()
     chunk = tracked(rig.ledger, chunk_of([timed(1, b"x", 5000), timed(2, b"new", 101), timed(3, b"y", 5000)]))
-    rig.states.conclude([Prediction(chunk.take(1, 2), [], 0, RunStates([np.ones((1, 1), "<f4")]))])
+    rig.states.conclude([Prediction(chunk.take(1, 2), [], 0, [np.ones((1, 1), "<f4")])])
     assert chunk.places is not None
     refusals = [Rejection(record, Code.INTERNAL, "no", RAW) for record in chunk.records]
     rig.leave(rig.ledger.answer([(chunk.places, chunk.at, refusals)]))

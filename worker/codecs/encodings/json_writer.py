@@ -42,7 +42,7 @@ def _id(body_id: str | None) -> bytes:
 
 @lru_cache(maxsize=256)
 def _frame(model: ModelKey | None, headings: Headings) -> Frame:
-    """All that is not an id, or the elements of an output in JSON."""
+    """The frame: all that is not an id, or the elements of an output in JSON."""
     opening, role = (b"{", b"inputs") if model is None else (_opening(*model), b"outputs")
     pieces, piece = [opening], b'"%b":[' % role
     for at, (name, datatype, shape, size) in enumerate(headings):

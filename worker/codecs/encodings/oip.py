@@ -17,8 +17,9 @@ from math import prod
 from operator import countOf, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from worker.codecs.answer_forms import Asked, reply_form
+from worker.codecs.answer_forms import AskedAnswer, reply_form
 from worker.codecs.encodings.elements import NAMES, from_bytes
+from worker.codecs.known import MOST, Known
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import MAX_TEXT
 from worker.core.chunk import Shapes
@@ -27,9 +28,9 @@ from worker.core.records import ModelKey, ReplyForm, StateUse, Tensor
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
-Named = TypeVar("Named")
-Key = TypeVar("Key")
 Held = TypeVar("Held")
+
+_MOST_FORMS = 16  # of headers, for one statement
 
 
 class Claim(NamedTuple):
@@ -54,12 +55,12 @@ class Question(NamedTuple):
     model_name: str | None
     model_version: str | None
     claims: Iterable[Claim]
-    asked: Asked
+    asked: AskedAnswer
     sequence: str | None = None
 
 
 class Kind(NamedTuple):
-    """What all records of a chunk have in common. Equal kinds are one object, while remembered."""
+    """A kind holds all that the records of a chunk have in common. Equal kinds are one object, while remembered."""
 
     model: ModelKey
     form: ReplyForm
@@ -68,11 +69,11 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """All that a request says except its elements and its id, judged. It belongs to the encoding that keeps it.
+    """A statement is all that a request says except its elements and its id. It was judged, and one encoding keeps it.
 
     `claims`: each tensor given, in the request's order, with its number of elements. `order`: for each input of the
-    model the place of its tensor among the claims, or what fills it in. `memory`: the bytes that the tensors hold in
-    addition to the value. `kinds`: the kind of a request with these headers.
+    model the index of its claim, or what fills it in. `memory`: the bytes that the tensors hold in addition to the
+    value. `kinds`: the kind of a request with these headers.
     """
 
     signature: Signature
@@ -81,15 +82,15 @@ class Statement:
     claims: Sequence[tuple[TensorSpec, int]]
     order: Sequence[int | Callable[[], Tensor]]
     memory: int
-    asked: Asked
-    kinds: dict[HeaderForm, Kind] = field(default_factory=dict)
+    asked: AskedAnswer
+    kinds: Known[HeaderForm, Kind] = field(default_factory=partial(Known, _MOST_FORMS))
 
-    def places(self) -> Sequence[int] | None:
-        """The claim of each input, if all are given and any bytes of their length are elements; else None."""
+    def claim_indexes(self) -> Sequence[int] | None:
+        """The index of each input's claim, if all are given and any bytes of their length are elements; else None."""
         if any(spec.needs_a_look for spec, _ in self.claims):
             return None
-        places = [at for at in self.order if isinstance(at, int)]
-        return places if len(places) == len(self.order) else None
+        indexes = [at for at in self.order if isinstance(at, int)]
+        return indexes if len(indexes) == len(self.order) else None
 
     def arranged(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The tensors of the claims, in the order of the model's inputs. Inputs left out are filled in."""
@@ -106,7 +107,7 @@ Good = tuple[Statement, tuple[Tensor, ...], str | None]
 
 
 class Fault(NamedTuple):
-    """Why a value is no request; `body_id`, if it was read before."""
+    """A fault says why a value is no request; `body_id`, if it was read before."""
 
     code: Code
     message: str
@@ -134,22 +135,23 @@ class Encoding(ABC, Generic[Held]):
         self._judge = judge
         self._most_bytes = most_bytes
 
-    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Reads:
-        """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
-        read = self._read
-        found = [read(form, value) for value in values]
-        first = found[0][0]
-        if isinstance(first, Statement) and form in first.kinds and countOf(map(_first, found), first) == len(found):
-            return [_part(first.kinds[form], range(len(found)), found)], []  # type: ignore[arg-type]  # no faults
-        good: Sequence[Good] = found  # type: ignore[assignment]  # unless there are faults
-        at: Sequence[int] = range(len(found))
-        faults: Sequence[tuple[int, Fault]] = []
-        if Fault in map(type, found) or not all(form in statement.kinds for statement in {one[0] for one in good}):
-            found = [one if isinstance(one, Fault) else self._admitted(form, one) for one in found]
-            faults = [(index, one) for index, one in enumerate(found) if isinstance(one, Fault)]
-            at = [index for index, one in enumerate(found) if not isinstance(one, Fault)]
-            good = [one for one in found if not isinstance(one, Fault)]
-        return self._parts(form, at, good) if good else [], faults
+    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes]) -> Reads:
+        """Read values whose headers have these forms, none of them empty: the good ones, and the faults by index."""
+        found = list(map(self._read, forms, values))
+        form, first, count = forms[0], found[0][0], len(found)
+        if isinstance(first, Statement) and forms.count(form) == count and countOf(map(_first, found), first) == count:
+            kind = first.kinds.get(form)
+            if kind is not None:
+                return [_part(kind, range(count), found)], []  # type: ignore[arg-type]  # no faults
+        kinds = [
+            one if isinstance(one, Fault) else one[0].kinds.get(form) or self._admitted(form, one)
+            for form, one in zip(forms, found, strict=True)
+        ]
+        faults = [(at, kind) for at, kind in enumerate(kinds) if isinstance(kind, Fault)]
+        good = [at for at in range(count) if not isinstance(kinds[at], Fault)] if faults else range(count)
+        groups = grouped([kinds[at] for at in good], keeps_order=self._judge.has_state) if good else ()
+        indexes = [[good[at] for at in some] if faults or len(some) < count else good for some in groups]
+        return [_part(kinds[at[0]], at, [found[one] for one in at]) for at in indexes], faults  # type: ignore[arg-type, misc]  # as above
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
         """The body's id. Raises `Reject` if it cannot be read."""
@@ -165,10 +167,10 @@ class Encoding(ABC, Generic[Held]):
 
     @abstractmethod
     def _question(self, held: Held) -> Question:
-        """What it asks. Raises `Reject` if it is no request."""
+        """The question that it asks. Raises `Reject` if it is no request."""
 
     @abstractmethod
-    def _learn(self, value: bytes, held: Held, good: Good) -> None:
+    def _learn(self, form: HeaderForm, value: bytes, held: Held, good: Good) -> None:
         """Learn to recognise values that say this."""
 
     def _judged(self, form: HeaderForm, value: bytes, parsed: tuple[Held, object] | None = None) -> Good | Fault:
@@ -180,30 +182,23 @@ class Encoding(ABC, Generic[Held]):
             statement, tensors = self._judge.judge(self._question(held))
         except Reject as no:
             return Fault(no.code, no.message, body_id)
-        good = self._admitted(form, (statement, tensors, body_id))
-        if not isinstance(good, Fault):
-            self._learn(value, held, good)
+        good = statement, tensors, body_id
+        kind = self._admitted(form, good)
+        if isinstance(kind, Fault):
+            return kind
+        self._learn(form, value, held, good)
         return good
 
-    def _admitted(self, form: HeaderForm, good: Good) -> Good | Fault:
-        """The value under headers of this form, or the fault if no admitted encoding can carry its answer."""
+    def _admitted(self, form: HeaderForm, good: Good) -> Kind | Fault:
+        """The kind of the value under headers of this form, or the fault if no admitted encoding carries its answer."""
         statement, _, body_id = good
-        if form in statement.kinds:
-            return good
         try:
             reply = reply_form(statement.signature, form, statement.asked)
         except Reject as no:
             return Fault(no.code, no.message, body_id)
-        if len(statement.kinds) >= _MOST_FORMS:
-            statement.kinds.clear()
-        statement.kinds[form] = _kind(statement.signature.key, reply, form.state)
-        return good
-
-    def _parts(self, form: HeaderForm, at: Sequence[int], good: Sequence[Good]) -> Sequence[Part]:
-        """These values in columns, for each kind."""
-        kinds = [one[0].kinds[form] for one in good]
-        groups = grouped(kinds, keeps_order=self._judge.has_state)
-        return [_part(kinds[some[0]], [at[one] for one in some], [good[one] for one in some]) for some in groups]
+        kind = _kind(statement.signature.key, reply, form.state)
+        statement.kinds.learn(form, kind)
+        return kind
 
 
 _first = itemgetter(0)
@@ -287,28 +282,6 @@ def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) 
             raise Reject(f"{where}: parameter {name}: {why}")
 
 
-# The most statements and layouts that are remembered each, and the most bytes of all of one sort. With one more all are
-# forgotten: common ones are soon learned again.
-_MAX_KNOWN, _MAX_HELD = 4096, 4 * 1024 * 1024
-_MOST_FORMS = 16  # of headers, for one statement
-
-
-class Known(dict[Key, Named]):
-    """What was learned, within bounds, so that no publisher can fill the memory."""
-
-    _held = 0
-
-    def learn(self, key: Key, found: Named, size: int = 0) -> None:
-        """Keep `found`, which holds `size` bytes of its publisher's."""
-        if size > _MAX_HELD // 4:
-            return
-        if len(self) >= _MAX_KNOWN or self._held + size > _MAX_HELD:
-            self.clear()
-            self._held = 0
-        self[key] = found
-        self._held += size
-
-
 class Judge:
     """Judges questions about some models. A question that names no model means the first."""
 
@@ -335,10 +308,10 @@ class Judge:
             given.append(NamedTensor(name, datatype, shape, read(signature.input(name), elements)))
         rows, shapes, tensors = signature.judge(given)
         shapes = _one_object(shapes)
-        places = {tensor.name: at for at, tensor in enumerate(given)}
+        claim_at = {tensor.name: at for at, tensor in enumerate(given)}
         order = [
-            places[spec.name]
-            if spec.name in places
+            claim_at[spec.name]
+            if spec.name in claim_at
             else partial(signature.fillings[spec.name].tensor, rows * prod(dims))
             for spec, dims in zip(signature.inputs, shapes, strict=True)
         ]
@@ -348,10 +321,10 @@ class Judge:
         return Statement(signature, rows, shapes, claims, order, sum(map(_memory, tensors)), asked), tensors
 
 
-_kind = lru_cache(maxsize=_MAX_KNOWN)(Kind)
+_kind = lru_cache(maxsize=MOST)(Kind)
 
 
-@lru_cache(maxsize=_MAX_KNOWN)
+@lru_cache(maxsize=MOST)
 def _one_object(shapes: Shapes) -> Shapes:
     """These shapes, as the same object each time: the batcher compares them."""
     return shapes

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from worker.codecs.answer_forms import Asked, WantedOutput
+from worker.codecs.answer_forms import AskedAnswer, WantedOutput
 from worker.codecs.encodings import oip
 from worker.codecs.encodings.elements import NAMES, Columns, flat, from_bytes, from_values, packer, reader
-from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Question, Statement, check_size
+from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Question, Statement, check_size
+from worker.codecs.known import Known
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Reject
 from worker.core.records import Tensor
@@ -63,7 +64,7 @@ class Json(Encoding[tuple[Object, bytes]]):
     def _question(self, held: tuple[Object, bytes]) -> Question:
         return question_of(held[0], NOTHING)
 
-    def _learn(self, value: bytes, held: tuple[Object, bytes], good: Good) -> None:  # noqa: ARG002  # as above
+    def _learn(self, form: HeaderForm, value: bytes, held: tuple[Object, bytes], good: Good) -> None:  # noqa: ARG002  # as above
         if key := held[1]:
             self._known.learn(key, _Learned.of(good[0], key), len(key))
 
@@ -154,7 +155,9 @@ def question_of(document: Object, tail: memoryview) -> Question:
         _optional(document, "model_name", str, "the request"),
         _optional(document, "model_version", str, "the request"),
         _claims(document, tail),
-        Asked(map(_output, _objects(document, "outputs")), _optional(said, "binary_data_output", bool, "the request")),
+        AskedAnswer(
+            map(_output, _objects(document, "outputs")), _optional(said, "binary_data_output", bool, "the request")
+        ),
         oip.sequence_of(said) if said else None,
     )
 

@@ -34,7 +34,7 @@ def error(message: str, body_id: str | None) -> bytes:
 
 @lru_cache(maxsize=256)
 def _frame(model: ModelKey | None, headings: Headings) -> Frame:
-    """All that is not an id or a tensor's bytes."""
+    """The frame: all that is not an id or a tensor's bytes."""
     opening = b"" if model is None else _text(_MODEL_NAME, model.name) + _text(_MODEL_VERSION, model.version)
     tensors = b"".join([_tensor(name, datatype, shape) for name, datatype, shape, _ in headings])
     raw = _RAW_INPUT if model is None else _RAW_OUTPUT

@@ -120,17 +120,13 @@ class Group:
         self.size = sum(sum(chunk.sizes) for chunk in self.chunks)
 
 
-def _nothing_known(_kind: BatchKind, _rows: int) -> float:
-    return 0.0
-
-
 class Batcher:
     """Owns the open groups and the full ones, each in the order they are due. Knows no lanes and no ledger."""
 
     def __init__(
         self,
         policies: Mapping[ModelKey, BatchPolicy],
-        expected: Callable[[BatchKind, int], float] = _nothing_known,
+        expected: Callable[[BatchKind, int], float] = lambda *_: 0.0,
         auto: Linger | None = None,
     ) -> None:
         """`expected`: the seconds that an inference of this kind with so many rows should take.
@@ -186,7 +182,7 @@ class Batcher:
         """Do nothing: no record waits here for another's outcome."""
 
     def due(self, now: float, why: ClosedBy = ClosedBy.LINGER) -> Group | None:
-        """The group that an idle lane should start: the first due of those that are full or have waited enough.
+        """The group that an idle lane should start: it is full or has waited enough, and is due first.
 
         An open one closes for this reason.
         """

@@ -9,7 +9,7 @@ wait is in force from then on.
 
 - The latency counts squared, because the longest waits make the p99. Earlier looks count too, and fade within seconds;
   after a change from many requests to a few it takes up to half a minute.
-- Among waits with latency within 3 % of the best, those that cost the lanes least time win, and of these the shortest.
+- Among waits with latency within 3 % of the best, the cheapest for the lanes win, and the shortest of them counts.
 - A wait is never longer than a full batch's inference, because a later request would wait less without it. So a model
   that takes less than a millisecond never waits, nor does one whose run times are not known yet.
 - A wait leaves enough of the latency budget for a full batch's inference.

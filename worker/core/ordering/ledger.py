@@ -127,7 +127,7 @@ class Stretch(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """What a commit past all of it carries."""
+        """The offset that a commit past all of it carries."""
         return self.places.offsets[self.stop - 1] + 1
 
     @property

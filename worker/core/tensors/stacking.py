@@ -156,19 +156,9 @@ def halve(batch: Batch) -> list[Batch]:
         chunks = cut(chunks[0], -(-batch.rows // 2))
         first, second = chunks[:1], chunks[1:]
     else:
-        first, second = _divided(chunks, count // 2)
+        first, second = without(chunks, range(count // 2, count)), without(chunks, range(count // 2))
     rows = sum(sum(chunk.rows) for chunk in first)
     return [_part(batch, first, slice(rows)), _part(batch, second, slice(rows, None))]
-
-
-def _divided(chunks: Sequence[Chunk], count: int) -> tuple[list[Chunk], list[Chunk]]:
-    """The first `count` records, which are not all, and the rest."""
-    at = 0
-    while len(chunks[at]) <= count:
-        count -= len(chunks[at])
-        at += 1
-    head = [chunks[at].take(0, count)] if count else []
-    return [*chunks[:at], *head], [chunks[at].take(count, len(chunks[at])), *chunks[at + 1 :]]
 
 
 def _part(batch: Batch, chunks: Sequence[Chunk], at: slice) -> Batch:

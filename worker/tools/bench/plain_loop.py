@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from worker.codecs.examples import Encoding
+from worker.codecs.examples import EncodingName
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Prediction
 from worker.core.failures import Incomplete, RunFailure
@@ -41,7 +41,7 @@ _SAFE: Config = {"enable.idempotence": True, "partitioner": "murmur2_random"}
 
 
 def answer_for_ever(
-    line: Pipe, settings: ModelSettings, signature: Signature, site: Site, at_once: int, encoding: Encoding
+    line: Pipe, settings: ModelSettings, signature: Signature, site: Site, at_once: int, encoding: EncodingName
 ) -> None:
     """Run one loop, in which `at_once` requests share an inference. Sends `ready` when it is about to begin.
 
@@ -58,7 +58,7 @@ def answer_for_ever(
         return found
 
     takes, gives = signature.inputs, signature.outputs
-    is_plain = encoding is Encoding.ROWS and len(takes) == len(gives) == 1 and not gives[0].is_text
+    is_plain = encoding is EncodingName.ROWS and len(takes) == len(gives) == 1 and not gives[0].is_text
     answers = (_by_hand if is_plain else _by_codec)(signature, run)
     partitions = reach(site.requests, site.kafka, "READ").cluster.topics[site.requests].partitions
     reading = {"group.id": site.group, "enable.auto.commit": at_once == 1, "auto.offset.reset": "earliest"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
+from worker.codecs.examples import EncodedRequest, EncodingName, encode_request, encodings, example_feeds
 from worker.core.chunk import Prediction, Reading
 from worker.core.failures import BadConfiguration
 from worker.settings import Settings, load
@@ -61,10 +61,10 @@ class Plan:
         self.max_rows = min(batching.max_batch_size, inspected.fixed_rows or batching.max_batch_size)
         possible = encodings(self.signature)
         # Raw rows if the model takes them; else the binary-data form, which is the next cheapest to read.
-        wanted = order.encoding or (possible[0] if possible[0] is Encoding.ROWS else Encoding.BINARY)
+        wanted = order.encoding or (possible[0] if possible[0] is EncodingName.ROWS else EncodingName.BINARY)
         if wanted not in possible:
             raise BadConfiguration(f"--encoding {wanted}: this model can be asked as {', '.join(possible)}")
-        self.encoding = Encoding(wanted)
+        self.encoding = EncodingName(wanted)
         # Every run makes equal requests (the seed is fixed). `lengths` has those of axes that the model leaves open.
         example, rng, size = example_of(self.settings.model, self.signature), np.random.default_rng(0), 0
         self.requests: list[EncodedRequest] = []

@@ -24,7 +24,7 @@ REPLAY_OF = "replay-of"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Wanted(NamedTuple):
+class LetterFilter(NamedTuple):
     """A filter of letters; None stands for any."""
 
     code: str | None = None
@@ -39,10 +39,10 @@ class Wanted(NamedTuple):
         return reader.beginnings if self.since_ms is None else reader.offsets_at(self.since_ms)
 
 
-def wanted_of(which: WhichLetters) -> Wanted:
+def filter_of(which: WhichLetters) -> LetterFilter:
     """Makes the filter. Raises `BadConfiguration` if `--since` is not a time."""
     since_ms = None if which.since is None else time_of(which.since, time.time())
-    return Wanted(None if which.code is None else which.code.upper(), which.request_topic, since_ms)
+    return LetterFilter(None if which.code is None else which.code.upper(), which.request_topic, since_ms)
 
 
 def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:

@@ -31,7 +31,7 @@ from worker.settings import TOPIC_NAME, Connection
 from worker.terminal.command_line import check_readers
 from worker.terminal.terminal import agreed, aside, console, count, is_person_there, print_json, printable, say
 from worker.tools.closing import Closing
-from worker.tools.dead_letters.letters import Wanted, letters, original, request_topic, topic_of, wanted_of
+from worker.tools.dead_letters.letters import LetterFilter, filter_of, letters, original, request_topic, topic_of
 from worker.tools.dead_letters.options import ReplayOrder
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import Reader
@@ -150,7 +150,7 @@ class Replay:
         self,
         found: Iterable[Letter],
         ends: Callable[[], Mapping[Partition, int]],
-        wanted: Wanted,
+        wanted: LetterFilter,
         limit: int | None = None,
     ) -> None:
         """Send every wanted letter, or as many as the limit. Raises `Stop` if Kafka takes no more.
@@ -244,7 +244,7 @@ def replay(order: ReplayOrder) -> int:
     `KafkaFatal` if Kafka takes no more.
     """
     kafka, topic = topic_of(order)
-    wanted, publishers = wanted_of(order), Publishers(partial(Publisher, kafka), topic, order.to)
+    wanted, publishers = filter_of(order), Publishers(partial(Publisher, kafka), topic, order.to)
     if not (order.yes or order.dry_run or is_person_there()):
         raise BadConfiguration(
             "every reader of these topics gets what a replay sends, so it asks first, and no terminal is here to "
@@ -255,7 +255,7 @@ def replay(order: ReplayOrder) -> int:
         if isinstance(fault := publishers.for_topic(order.to), str):
             raise BadConfiguration(f"--to {order.to}: {fault}")
     with Reader(kafka, topic) as reader, ReplayOffsets(kafka, f"{topic}-replay") as offsets:
-        has_filter = wanted != Wanted()
+        has_filter = wanted != LetterFilter()
         starts = wanted.starts(reader) if has_filter else offsets.starts(reader)
         if not order.yes or order.dry_run:
             counts = surveyed(filter(wanted.takes, letters(reader, starts, topic)), publishers, order.limit)

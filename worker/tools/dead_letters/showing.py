@@ -20,7 +20,7 @@ from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
 from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.shown import envelope, moment
-from worker.tools.dead_letters.letters import letter_at, letters, request_topic, topic_of, wanted_of
+from worker.tools.dead_letters.letters import filter_of, letter_at, letters, request_topic, topic_of
 from worker.tools.dead_letters.options import ListLettersOrder, ShowOrder
 from worker.tools.kafka.reader import Reader
 
@@ -54,7 +54,7 @@ class Reason:
 def show_reasons(order: ListLettersOrder) -> int:
     """List the reasons. Returns 0. Raises `Stop` if the topic cannot be read, `Incomplete` if a part of it cannot."""
     kafka, topic = topic_of(order)
-    wanted = wanted_of(order)
+    wanted = filter_of(order)
     with Reader(kafka, topic) as reader:
         found = reasons(filter(wanted.takes, letters(reader, wanted.starts(reader), topic)))
         if order.as_json:
@@ -141,7 +141,7 @@ def show_letters(order: ShowOrder) -> int:
 
 
 def _search(reader: Reader, order: ShowOrder, at: Position | None, topic: str) -> list[Letter]:
-    wanted = wanted_of(order)
+    wanted = filter_of(order)
     candidates = filter(wanted.takes, letters(reader, wanted.starts(reader), topic))
     found = newest((letter for letter in candidates if at in (None, letter.origin)), order.most or 1)
     if not found:

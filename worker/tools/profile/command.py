@@ -15,7 +15,7 @@ from typing import Any
 
 from worker.app import GC_THRESHOLDS
 from worker.assembly import batch_policy
-from worker.codecs.examples import Encoding, encodings
+from worker.codecs.examples import EncodingName, encodings
 from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.stacking import Stacker
@@ -56,7 +56,7 @@ def profile(order: ProfileOrder) -> int:
     found = Profile(_described(model, settings, order), swept, axes, buckets)
     budget = None if order.latency_budget_ms is None else order.latency_budget_ms / 1000
     try:
-        cost = bench.request_cost(Encoding(order.encoding), order.seconds, swept.sizes[-1].rows)
+        cost = bench.request_cost(EncodingName(order.encoding), order.seconds, swept.sizes[-1].rows)
         found.advice = advise(swept.sizes, cost, order.rows_per_request, order.rate, budget)
     except BadConfiguration as refusal:
         found.refusal = str(refusal)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.codecs.codec import Codec
-from worker.codecs.examples import EncodedRequest, Encoding, encode_request
+from worker.codecs.examples import EncodedRequest, EncodingName, encode_request
 from worker.codecs.wire_contract import Wire
 from worker.core.chunk import Chunk, Prediction, Reading
 from worker.core.failures import BadConfiguration, RunFailure
@@ -137,7 +137,7 @@ class Bench:
             timings.append(found[0])
         return timings
 
-    def request_cost(self, encoding: Encoding, seconds: float, most_rows: int) -> RequestCost:
+    def request_cost(self, encoding: EncodingName, seconds: float, most_rows: int) -> RequestCost:
         """Measures it for about `seconds`, `most_rows` in a batch. Raises `BadConfiguration` if the model lacks it."""
         signature, rng = self._stacker.signature, np.random.default_rng(0)
         feeds = {name: _varied(array, rng) for name, array in self._blank(self._request_rows).items()}

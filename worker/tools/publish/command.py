@@ -95,13 +95,13 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:
     if order.key is None and load_scoring(order.config, environ).state.tensors:
         raise BadConfiguration("--random: with WORKER_STATE__TENSORS each request needs a key; say --key 'made-up-{n}'")
-    from worker.codecs.examples import Encoding, encode_request, encodings, example_feeds  # noqa: PLC0415 - not for lines
+    from worker.codecs.examples import EncodingName, encode_request, encodings, example_feeds  # noqa: PLC0415 - not for lines
 
     signature, given = signature_and_example(order.config, environ)
     possible = encodings(signature)
     if order.encoding is not None and order.encoding not in possible:
         raise BadConfiguration(f"--encoding {order.encoding}: this model takes {', '.join(possible)}")
-    encoding, rng = Encoding(order.encoding or possible[0]), np.random.default_rng(0)
+    encoding, rng = EncodingName(order.encoding or possible[0]), np.random.default_rng(0)
     made = (encode_request(signature, example_feeds(signature, 1, rng, given), encoding) for _ in range(total))
     return (Publishable(value, headers=headers) for headers, value in made)
 

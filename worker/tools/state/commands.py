@@ -28,7 +28,7 @@ from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
 from worker.tools.state.changelog import PartitionStates, StatefulSetup, key_of, last_states, stateful_setup
 from worker.tools.state.options import ExportOrder, GetOrder, ImportOrder, ListStatesOrder, ResetOrder
-from worker.tools.state.states_file import States, load_states, save
+from worker.tools.state.states_file import SavedStates, load_states, save
 
 _PORTION = 8192  # states written as one array
 _WAIT = 0.05
@@ -110,7 +110,7 @@ def export(order: ExportOrder) -> int:
     keys = [key for part in parts for key in part.keys]
     partitions = np.repeat([part.partition for part in parts], [len(part.keys) for part in parts])
     rows = np.concatenate([part.rows for part in parts])
-    save(order.file, of.layout, States(keys, partitions, len(parts), rows["time"], of.layout.tensors_of(rows)))
+    save(order.file, of.layout, SavedStates(keys, partitions, len(parts), rows["time"], of.layout.tensors_of(rows)))
     if order.as_json:
         print_json({"file": str(order.file), "keys": len(keys), "partitions": len(parts)})
     else:
@@ -156,7 +156,7 @@ def _partitions(of: StatefulSetup) -> int:
     return ours
 
 
-def _check_import(order: ImportOrder, of: StatefulSetup, states: States, *, keeps_partitions: bool) -> None:
+def _check_import(order: ImportOrder, of: StatefulSetup, states: SavedStates, *, keeps_partitions: bool) -> None:
     """Raises `BadConfiguration` if the import would lose states."""
     if members := members_of(of.settings.kafka, of.settings.kafka.group_id):
         raise BadConfiguration(
@@ -172,7 +172,7 @@ def _check_import(order: ImportOrder, of: StatefulSetup, states: States, *, keep
         )
 
 
-def _values(of: StatefulSetup, states: States) -> Iterator[bytes]:
+def _values(of: StatefulSetup, states: SavedStates) -> Iterator[bytes]:
     """Makes the changelog values. They carry no request's offset, so every later request is newer."""
     for start in range(0, len(states.keys), _PORTION):
         some = slice(start, start + _PORTION)

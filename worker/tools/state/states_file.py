@@ -28,7 +28,7 @@ PREFIX = "state/"
 _DTYPES = {"keys": "u1", "key_ends": "i8", "partitions": "i4", "partition_count": "i8", "used_ms": "i8"}
 
 
-class States(NamedTuple):
+class SavedStates(NamedTuple):
     """The states of all keys. `tensors` are in the order of the layout, each of shape (states, *dims)."""
 
     keys: Sequence[bytes]
@@ -38,7 +38,7 @@ class States(NamedTuple):
     tensors: Sequence[Array]
 
 
-def save(path: Path, layout: StateLayout, states: States) -> None:
+def save(path: Path, layout: StateLayout, states: SavedStates) -> None:
     """Write the file: whole, or not at all. Raises `BadConfiguration`."""
     arrays = {f"{PREFIX}{at.spec.name}": array for at, array in zip(layout.tensors, states.tensors, strict=True)}
     unfinished = path.with_name(f"{path.name}.part")
@@ -62,7 +62,7 @@ def save(path: Path, layout: StateLayout, states: States) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def load_states(path: Path, layout: StateLayout) -> States:
+def load_states(path: Path, layout: StateLayout) -> SavedStates:
     """Reads the file. Raises `BadConfiguration` if it is damaged, or holds states of another model."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -76,7 +76,7 @@ def load_states(path: Path, layout: StateLayout) -> States:
     whole, ends = arrays["keys"].tobytes(), arrays["key_ends"].tolist()
     keys = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     tensors = [arrays[f"{PREFIX}{tensor.spec.name}"] for tensor in layout.tensors]
-    return States(keys, arrays["partitions"], int(arrays["partition_count"]), arrays["used_ms"], tensors)
+    return SavedStates(keys, arrays["partitions"], int(arrays["partition_count"]), arrays["used_ms"], tensors)
 
 
 def _problems(arrays: Mapping[str, Array], layout: StateLayout) -> Iterator[str]:

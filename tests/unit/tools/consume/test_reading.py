@@ -19,7 +19,7 @@ from tests.unit.codecs.builders import (
     record,
     rejection,
 )
-from worker.codecs.examples import Encoding, encode_request
+from worker.codecs.examples import EncodingName, encode_request
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Fields, Record
 from worker.core.tensors.signature import Signature
@@ -97,8 +97,8 @@ def test_rows_are_read_with_the_model_alone() -> None:
     assert flat == [("y", "FP32", None, [0.5, 0.25, 0.5, 0.25])]
 
 
-@pytest.mark.parametrize("encoding", Encoding)
-def test_a_request_is_read_too(encoding: Encoding) -> None:
+@pytest.mark.parametrize("encoding", EncodingName)
+def test_a_request_is_read_too(encoding: EncodingName) -> None:
     """The original in a dead letter is a request: it has no status."""
     encoded = encode_request(model(), {"x": f4([[1, 2, 3]])}, encoding)
 

@@ -14,7 +14,7 @@ from worker.codecs.wire_contract import JSON
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Partition
 from worker.tools.dead_letters import replay as module
-from worker.tools.dead_letters.letters import Wanted
+from worker.tools.dead_letters.letters import LetterFilter
 from worker.tools.dead_letters.replay import Publishers, Replay, surveyed
 from worker.tools.kafka.publisher import Publisher
 
@@ -37,7 +37,7 @@ class Stage:
     def replay(
         self,
         letters: Sequence[Letter],
-        wanted: Wanted = Wanted(),  # noqa: B008 - a frozen value
+        wanted: LetterFilter = LetterFilter(),  # noqa: B008 - a frozen value
         *,
         ends: Mapping[Partition, int] | None = None,
         limit: int | None = None,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fakes import Clock
-from worker.codecs.examples import Encoding
+from worker.codecs.examples import EncodingName
 from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
@@ -111,8 +111,8 @@ def test_a_model_that_fails_is_refused() -> None:
         swept(Tired(clock), clock, 1, 2)
 
 
-@pytest.mark.parametrize("encoding", list(Encoding))
-def test_a_request_is_measured_in_every_encoding(encoding: Encoding) -> None:
+@pytest.mark.parametrize("encoding", list(EncodingName))
+def test_a_request_is_measured_in_every_encoding(encoding: EncodingName) -> None:
     """The worker's own codecs decode and answer it; each look at the clock takes a second."""
 
     class Ticking(Clock):
@@ -130,7 +130,7 @@ def test_a_request_is_measured_in_every_encoding(encoding: Encoding) -> None:
     assert set(model.ran) == {128}
     assert (cost.decode, cost.encode) == (1 / 64, 1 / 64)
     assert cost.encoding == encoding
-    assert (cost.size == 16) == (encoding is Encoding.ROWS)
+    assert (cost.size == 16) == (encoding is EncodingName.ROWS)
 
 
 def test_a_model_that_fails_on_example_requests_is_told() -> None:
@@ -138,4 +138,4 @@ def test_a_model_that_fails_on_example_requests_is_told() -> None:
     clock = Clock()
 
     with pytest.raises(BadConfiguration, match="the model cannot be asked in json: no memory left"):
-        bench(Slow(clock, fails_from=1), clock).request_cost(Encoding.JSON, 1.0, 64)
+        bench(Slow(clock, fails_from=1), clock).request_cost(EncodingName.JSON, 1.0, 64)

@@ -14,7 +14,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.state import StateLayout
 from worker.state.layout import StateTensor
 from worker.tools.state.changelog import key_of
-from worker.tools.state.states_file import States, load_states, save
+from worker.tools.state.states_file import SavedStates, load_states, save
 
 
 def layout_of(*tensors: tuple[str, str, tuple[int, ...]]) -> StateLayout:
@@ -29,10 +29,10 @@ LAYOUT = layout_of(("h", "FP32", (3,)), ("layer/0/n", "INT64", (1,)))
 KEYS = [b"a", b"\0b\0", b"", "ключ".encode()]
 
 
-def states_of(keys: list[bytes]) -> States:
+def states_of(keys: list[bytes]) -> SavedStates:
     count = len(keys)
     tensors = [np.arange(count * 3, dtype="<f4").reshape(count, 3), np.arange(count, dtype="<i8").reshape(count, 1)]
-    return States(keys, np.arange(count, dtype="i4") % 4, 4, np.arange(count, dtype="i8") - 1, tensors)
+    return SavedStates(keys, np.arange(count, dtype="i4") % 4, 4, np.arange(count, dtype="i8") - 1, tensors)
 
 
 def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
