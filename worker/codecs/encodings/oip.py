@@ -139,10 +139,9 @@ class Encoding(ABC, Generic[Held]):
         """Read values whose headers have these forms, none of them empty: the good ones, and the faults by index."""
         found = list(map(self._read, forms, values))
         form, first, count = forms[0], found[0][0], len(found)
-        if isinstance(first, Statement) and forms.count(form) == count and countOf(map(_first, found), first) == count:
-            kind = first.kinds.get(form)
-            if kind is not None:
-                return [_part(kind, range(count), found)], []  # type: ignore[arg-type]  # no faults
+        kind = first.kinds.get(form) if isinstance(first, Statement) else None
+        if kind is not None and forms.count(form) == count and countOf(map(_first, found), first) == count:
+            return [_part(kind, range(count), found)], []  # type: ignore[arg-type]  # no faults
         kinds = [
             one if isinstance(one, Fault) else one[0].kinds.get(form) or self._admitted(form, one)
             for form, one in zip(forms, found, strict=True)
