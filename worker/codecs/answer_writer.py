@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.dead_letters import DeadLetters
-from worker.codecs.encodings.columns import Column, Wanted, columns_of
+from worker.codecs.encodings.columns import Column, Wanted, output_columns
 from worker.codecs.known import Known
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Header, fits, readable, size_of, without_key
 from worker.codecs.wire_contract import CONTENT_TYPES, MODEL_VERSION, SHORT_MESSAGE, Wire
@@ -69,7 +69,7 @@ class AnswerWriter:
         has a list of headers of its own.
         """
         shared = self._known.get((chunk.model, chunk.form)) or self._learn(chunk.model, chunk.form)
-        columns = columns_of(shared.wanted, chunk, outputs, start)
+        columns = output_columns(shared.wanted, chunk, outputs, start)
         try:
             if shared.has_inline:
                 self._check(columns, shared)

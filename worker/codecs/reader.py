@@ -77,10 +77,9 @@ class RequestReader:
         """The records of each encoding."""
         if not at or forms.count(forms[0]) == len(forms):
             return [at] if at else []
-        encodings = [self._encodings.of(forms[index]) for index in at]
-        return [[at[one] for one in some] for some in grouped(encodings, keeps_order=self._has_state)]
+        return grouped(at, [self._encodings.of(forms[index]) for index in at], keeps_order=self._has_state)
 
-    # Of one record
+    # One record
 
     def description(self, record: Record) -> str | None:
         """The look of a record that is no request, in words; None if it looks like nothing known."""

@@ -65,14 +65,16 @@ def _settle_what_is_sent(self: AtLeastOnce, stretches: Sequence[Stretch]) -> Non
     self._ledger.settle(stretches)
 
 
-_settle = OffsetLedger.settle
+def _settling_past_others(settle: Callable[[Any, Sequence[Stretch]], None]) -> Callable[..., None]:
+    """A `settle` that lets a commit go as far as the last of these places."""
 
+    def settled(self: OffsetLedger, stretches: Sequence[Stretch]) -> None:
+        settle(self, stretches)
+        for stretch in stretches:
+            line = stretch.places.line
+            line.next_offset = max(line.next_offset, stretch.next_offset)
 
-def _settle_past_a_gap(self: OffsetLedger, stretches: Sequence[Stretch]) -> None:
-    _settle(self, stretches)
-    for stretch in stretches:
-        line = stretch.places.line
-        line.next_offset = max(line.next_offset, stretch.next_offset)
+    return settled
 
 
 def _report_the_first_message(self: SimSink, stretch: Stretch, unheard: list[Fields], refused: str | None) -> None:
@@ -108,15 +110,6 @@ def _answer_with_the_first_piece(
 
 
 # At least once, with less order
-
-_settle_loosely = LooseLedger.settle
-
-
-def _settle_past_the_unsettled(self: LooseLedger, stretches: Sequence[Stretch]) -> None:
-    _settle_loosely(self, stretches)
-    for stretch in stretches:
-        line = stretch.places.line
-        line.next_offset = max(line.next_offset, stretch.next_offset)
 
 
 def _free_whoever_is_answered(_: KeyedLedger, places: Places, at: Sequence[int], free: dict[Places, list[int]]) -> None:
@@ -274,7 +267,7 @@ def _see_no_record_again(_: OutsideStates, chunk: Chunk) -> Any:
 
 AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
-    Mutant("a commit past a gap", OffsetLedger, "settle", _settle_past_a_gap),
+    Mutant("a commit past a gap", OffsetLedger, "settle", _settling_past_others(OffsetLedger.settle)),
     Mutant("a commit past what was only taken", OffsetLedger, "committable", _commit_all_that_was_taken),
     Mutant("settled by the answer, before its dead letter", SimSink, "_report", _report_the_first_message),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
@@ -285,7 +278,11 @@ AT_LEAST_ONCE = (
     Mutant("a group that refuses hears only once that a run is over", Quarantine, "leave", _tell_once, DEADLY),
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
-LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
+LOOSE = (
+    Mutant(
+        "a commit past a record that is not settled", LooseLedger, "settle", _settling_past_others(LooseLedger.settle)
+    ),
+)
 EXACTLY_ONCE = (
     Mutant("no rewind after an abort", Worker, "_rewind", _forget_to_read_again),
     Mutant("answers that wait survive a rewind", ExactlyOnce, "_drop_waiting", None),

@@ -156,7 +156,7 @@ class Wanted(NamedTuple):
         return cls(at, signature.outputs[at], binary, cuts)
 
 
-def columns_of(wanted: Iterable[Wanted], chunk: Chunk, outputs: Sequence[Array], start: int) -> list[Column]:
+def output_columns(wanted: Iterable[Wanted], chunk: Chunk, outputs: Sequence[Array], start: int) -> list[Column]:
     """The wanted outputs of a chunk whose rows begin at row `start` of a batch's outputs."""
     rows, each = chunk.rows, chunk.rows[0]
     count = len(rows)

@@ -147,10 +147,11 @@ class Encoding(ABC, Generic[Held]):
             for form, one in zip(forms, found, strict=True)
         ]
         faults = [(at, kind) for at, kind in enumerate(kinds) if isinstance(kind, Fault)]
-        good = [at for at in range(count) if not isinstance(kinds[at], Fault)] if faults else range(count)
-        groups = grouped([kinds[at] for at in good], keeps_order=self._judge.has_state) if good else ()
-        indexes = [[good[at] for at in some] if faults or len(some) < count else good for some in groups]
-        return [_part(kinds[at[0]], at, [found[one] for one in at]) for at in indexes], faults  # type: ignore[arg-type, misc]  # as above
+        good: Sequence[int] = range(count)
+        if faults:
+            good = [at for at in good if not isinstance(kinds[at], Fault)]
+        groups = grouped(good, [kinds[at] for at in good], keeps_order=self._judge.has_state)
+        return [_part(kinds[at[0]], at, [found[one] for one in at]) for at in groups], faults  # type: ignore[arg-type, misc]  # as above
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
         """The body's id. Raises `Reject` if it cannot be read."""
@@ -209,14 +210,14 @@ def _part(kind: Kind, at: Sequence[int], good: Sequence[Good]) -> Part:
     return Part(kind, at, statements, list(zip(*tensors, strict=True)), ids)
 
 
-def grouped(keys: Sequence[object], *, keeps_order: bool) -> Iterable[Sequence[int]]:
-    """The indexes of equal keys; with `keeps_order` of neighbours only."""
-    if keys.count(keys[0]) == len(keys):
-        return [range(len(keys))]
+def grouped(indexes: Sequence[int], keys: Sequence[object], *, keeps_order: bool) -> Iterable[Sequence[int]]:
+    """These indexes in groups, by a key for each; with `keeps_order` only neighbours share a group."""
+    if not keys or keys.count(keys[0]) == len(keys):
+        return [indexes] if indexes else []
     if keeps_order:
-        return [list(group) for _, group in groupby(range(len(keys)), keys.__getitem__)]
+        return [[at for at, _ in group] for _, group in groupby(zip(indexes, keys, strict=True), itemgetter(1))]
     groups: dict[object, list[int]] = {}
-    for at, key in enumerate(keys):
+    for at, key in zip(indexes, keys, strict=True):
         groups.setdefault(key, []).append(at)
     return groups.values()
 

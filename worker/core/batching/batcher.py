@@ -107,7 +107,7 @@ class Group:
     def fitting(self, chunk: Chunk, start: int) -> tuple[int, ClosedBy]:
         """The end of the chunk's records from `start` on that still fit, and why the next one does not."""
         limit = self.pool.limit
-        stop = start + limit.rows - self.rows + 1  # no more than these can fit, with one row each
+        stop = start + limit.rows - self.rows  # no more than these can fit, with one row each
         rows = [*accumulate(chunk.rows[start:stop], initial=self.rows)]
         sizes = [*accumulate(chunk.sizes[start:stop], initial=self.size)]
         by_rows = bisect_right(rows, limit.rows) - 1
