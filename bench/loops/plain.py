@@ -1,4 +1,4 @@
-"""What a loop by hand does with requests, as an afternoon gives it: each is read and answered by itself.
+"""The work of a loop by hand, as an afternoon gives it: each request is read and answered by itself.
 
 The requests of a poll are one batch, padded to the bucket of the longest.
 """

@@ -1,4 +1,4 @@
-"""What a loop by hand does with requests, as fast as we could make it: a poll in columns.
+"""The work of a loop by hand, as fast as we could make it: a poll in columns.
 
 Checks are comparisons with what the model takes. The batches of a poll run one after the other. Texts are sorted by
 length first: unsorted, nearly each batch needs the longest bucket, and padding takes 2.6 times as long (measured
@@ -158,7 +158,7 @@ def write_json(model: Model) -> tuple[Write, list[Header]]:
 
 
 def write_bytes(write: Callable[[Feeds], Answer], model: Model) -> tuple[Write, list[Header]]:
-    """What the plain loop writes for a row of the only output, with other bytes at the end."""
+    """The plain loop's value for a row of the only output, with other bytes at the end."""
     value, headers = write(model.zeros)
     (row,) = model.zeros.values()
     return partial(_behind, value[: -row.nbytes]), headers

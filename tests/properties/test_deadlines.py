@@ -97,7 +97,7 @@ def test_a_batch_loses_the_records_that_are_late_and_no_other(
     takes: float,
     has_more: bool,  # noqa: FBT001  # drawn
 ) -> None:
-    """Those that run are in time and in order, each in its chunk; each of the others is refused once."""
+    """Records that run are in time and in order, each in its chunk; each other record is refused once."""
     chunks: list[Chunk] = []
     for of_chunk in deadlines:
         first = len(offsets(chunks))

@@ -117,7 +117,7 @@ class Admission:
         self._first.forget(partitions)
         self._postponed = [record for record in self._postponed if record.partition not in partitions]
 
-    # What was read goes on
+    # Records that were read go on
 
     def _hand_on(self, records: Sequence[Record], reading: Reading, now: float) -> None:
         """Take records of one partition: refuse the wrong ones, and hand on those that can be answered in time."""

@@ -183,7 +183,7 @@ class Outcomes:
         return whole
 
     def _written(self, predicted: Sequence[Prediction]) -> Sequence[Answered]:
-        """The answers. A record whose partition was forgotten while it ran gets none: nobody here answers it."""
+        """The answers. A record whose partition was forgotten while it ran gets none: its next owner answers it."""
         answers: list[Answered] = []
         for prediction in predicted:
             places = prediction.chunk.places

@@ -101,7 +101,7 @@ def of_chunk(chunk: Chunk, at: int) -> One:
 
 
 def read_all(codec: Codec, records: Sequence[Record]) -> list[One | Rejection]:
-    """What becomes of each record when all are read together."""
+    """The reading of each record when all are read together."""
     chunks, rejections = codec.read(records)
     found: dict[int, One | Rejection] = dict(rejections)
     for chunk in chunks:
@@ -121,7 +121,7 @@ def facts(one: One | Rejection) -> object:
 
 
 def decode(codec: Codec, given: Record) -> One | Rejection:
-    """What becomes of a record that is read alone."""
+    """The reading of a record that is read alone."""
     (one,) = read_all(codec, [given])
     return one
 

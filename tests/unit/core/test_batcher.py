@@ -358,7 +358,7 @@ def test_a_chunk_that_fits_goes_whole() -> None:
 
 
 def test_an_urgent_chunk_that_fills_its_group_goes_before_others() -> None:
-    """Of several full groups the one that is due first goes first."""
+    """The full group that is due first goes first."""
     waiting = batcher(max_rows=2, linger=5.0)
     waiting.add(chunk(0, 1), 0.0)
     waiting.add(chunk(2, 3, deadlines=[inf, 2.0]), 1.0)

@@ -87,7 +87,7 @@ def test_records_whose_keys_are_free_go_as_one_chunk(keys: bytes, taken: bytes, 
 
 
 def test_each_key_has_its_records_in_order() -> None:
-    """Those that go on together and came together are one chunk, however late some of them are."""
+    """Records that go on together and came together are one chunk, however late some of them are."""
     rig = Rig(max_rows=8)
     rig.take(*records(b"a", b"b", b"c"))
     rig.take(*records(b"c", b"a", b"b", b"a", b"d", start=3))
