@@ -156,13 +156,17 @@ class Reading(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims)."""
+    """Records that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims).
+
+    `is_alone`: no other batch may run beside it, because it may end the process that has the model.
+    """
 
     chunks: Sequence[Chunk]
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
     states: Mapping[str, Array] = {}  # the states of the rows' keys, by input, as in `feeds`
+    is_alone: bool = False
 
     @property
     def all_feeds(self) -> Mapping[str, Array]:

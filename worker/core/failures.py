@@ -52,6 +52,7 @@ class RunFailure:
     code: Code = Code.INTERNAL
     logged: str | None = None
     loses_rows: bool = False  # an output had another number of rows than went in
+    ended_host: bool = False  # the process that has the model died of this run or of another beside it, or was killed
 
     @property
     def for_log(self) -> str:

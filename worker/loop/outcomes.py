@@ -6,6 +6,7 @@
 | no outputs, for several records       | the batch is halved, until the record on which the model fails is alone |
 | no outputs, for one record            | the device check holds its error until the device works |
 | no outputs, because memory ran out    | one record is halved, too; later batches of this kind are smaller |
+| no outputs, because its process ended | each record runs alone, until the one that ends the process again is known |
 | another number of rows than went in   | from then on each row of that model runs alone: their owners are not known |
 | outputs of a piece of a large record  | they wait for the other pieces, and are answered together |
 
@@ -28,7 +29,7 @@ from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.ordering.ledger import Answered, Place
 from worker.core.records import Array, ModelKey, Partition, Rejection, nothing_owed
-from worker.core.tensors.stacking import Split, halve, reject
+from worker.core.tensors.stacking import Split, each_alone, halve, reject
 from worker.loop.conduct import Parts
 
 # Failures in a row before the device is probed, which costs one run of the warm-up batch. One bad request in a batch of
@@ -193,10 +194,17 @@ class Outcomes:
         return answers
 
     def _smaller(self, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
-        """The halves of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile."""
+        """The parts of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile.
+
+        Halves, but single records where the process ended: each failure costs a start of the model, and halves of 64
+        would take six.
+        """
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
+        if failure.ended_host and not batch.is_alone:
+            check.failed()
+            return each_alone(batch)
         may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows)
         if sum(map(len, batch.chunks)) == 1 and not may_be_cut:
             check.failed(reject(batch.chunks[0], failure))

@@ -161,6 +161,18 @@ def halve(batch: Batch) -> list[Batch]:
     return [_part(batch, first, slice(rows)), _part(batch, second, slice(rows, None))]
 
 
+def each_alone(batch: Batch) -> list[Batch]:
+    """A batch for each record, to run with no other beside it. Arrays are views."""
+    batches: list[Batch] = []
+    row = 0
+    for chunk in batch.chunks:
+        for at, rows in enumerate(chunk.rows):
+            one = _part(batch, [chunk.take(at, at + 1)], slice(row, row + rows))
+            batches.append(one._replace(is_alone=True))
+            row += rows
+    return batches
+
+
 def _part(batch: Batch, chunks: Sequence[Chunk], at: slice) -> Batch:
     feeds = {name: array[at] for name, array in batch.feeds.items()}
     states = {name: array[at] for name, array in batch.states.items()}
