@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import onnxruntime as ort
 
 from worker.core.failures import RowsLost
 from worker.core.records import Array
 from worker.inference.declared_signature import Declared
-from worker.inference.device import CUDA, TENSORRT
+from worker.inference.session import CUDA, TENSORRT, Session
 from worker.settings import ModelSettings
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
@@ -58,7 +57,7 @@ class Padding(NamedTuple):
 
 
 def padding_of(
-    session: ort.InferenceSession,
+    session: Session,
     operators: frozenset[str],
     declared: Declared,
     settings: ModelSettings,

@@ -16,9 +16,9 @@ from tests.unit.inference.loading import arrays
 from worker.core.failures import RowsLost, RunFailure
 from worker.inference import Model, load
 from worker.inference.declared_signature import declared_by
-from worker.inference.device import CPU
 from worker.inference.fixed_batch import PLANNED_ANEW, Padding, padding_of
 from worker.inference.onnxruntime_errors import run_failure
+from worker.inference.session import CPU
 from worker.settings import ModelSettings
 
 
