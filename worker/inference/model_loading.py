@@ -55,7 +55,7 @@ def load(
 
     try:
         if loadable.is_python:
-            return warm(open_python(settings.path, loadable.model, threads))
+            return warm(open_python(settings, loadable.model))
         from worker.inference.device import (  # noqa: PLC0415 - it imports ONNX Runtime
             Unusable,
             check_options,

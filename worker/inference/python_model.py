@@ -24,10 +24,12 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.declared_signature import TYPES, spec_of
 from worker.inference.onnxruntime_errors import is_out_of_memory, readable
 from worker.inference.session import Device, Opened, RunFailed, WrongOutput
+from worker.settings import ModelSettings
 
 _NAME = "served_model"  # of the file as a module: its own name may be that of a library
 _CLASS = "Model"
 _HOW = "docs/models.md#a-model-in-python"
+_OF_DEVICES: Mapping[str, Any] = {"device": "auto", "providers": (), "provider_options": {}, "gpu_mem_limit": None}
 _EXAMPLE = '{"x": ("FP32", [None, 4])}'
 
 
@@ -43,13 +45,18 @@ class Node(NamedTuple):
         return TYPES.get(self.datatype, self.datatype)
 
 
-def open_python(path: Path, content: str | bytes, threads: int) -> Opened:
-    """Make a session of this file, and have it load what it needs. Raises `BadConfiguration`.
+def open_python(settings: ModelSettings, content: str | bytes) -> Opened:
+    """Make a session of the settings' file, and have it load what it needs. Raises `BadConfiguration`.
 
-    Libraries that it imports use as many `threads` for OpenMP, unless the environment has another number; 0: any.
+    Libraries that it imports use as many threads for OpenMP as the settings say, unless the environment says otherwise.
     """
-    if threads:
-        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    path = settings.path
+    if idle := [key for key, default in _OF_DEVICES.items() if getattr(settings, key) != default]:
+        raise BadConfiguration(
+            f"WORKER_MODEL__{idle[0].upper()} has no effect, for a model in Python chooses its device: leave it out"
+        )
+    if settings.intra_op_num_threads:
+        os.environ.setdefault("OMP_NUM_THREADS", str(settings.intra_op_num_threads))
     session = PythonSession(path, content)
     session.load()
     return Opened(session, Device("python", f"{path.name} chooses its device itself"))
@@ -138,17 +145,22 @@ class PythonSession:
         if isinstance(error, ValueError):
             failure = RunFailure(readable(error), Code.INVALID_ARGUMENT, logged)
         else:
-            failure = RunFailure(f"{kind}: {readable(error)}", logged=logged)
+            failure = RunFailure(_typed(error), logged=logged)
         return RunFailed(self._told(error), failure)
 
     def _told(self, error: BaseException) -> str:
         """One line for the file's author."""
-        return f"{self._place(error) or self._path.name}: {type(error).__name__}: {readable(error)}"
+        return f"{self._place(error) or self._path.name}: {_typed(error)}"
 
     def _place(self, error: BaseException) -> str:
         """The innermost line of the file that this error came through, as `model.py:12`; empty if it did not."""
         lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(self._path)]
         return f"{self._path.name}:{lines[-1]}" if lines else ""
+
+
+def _typed(error: BaseException) -> str:
+    kind, said = type(error).__name__, readable(error)
+    return kind if said == kind else f"{kind}: {said}"
 
 
 def _is_sound(name: Any, datatype: Any, shape: Any) -> bool:
