@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.python_models import hostile
+from tests.readme import ROOT, blocks
 from tests.unit.inference.loading import arrays
 from worker.core.failures import BadConfiguration, Code, Incomplete, RunFailure
 from worker.core.tensors.buckets import WantedAxis
@@ -24,6 +25,7 @@ from worker.settings import ModelSettings
 from worker.tools.options import ScoreOrder
 from worker.tools.score.command import score
 
+PAGE = ROOT / "docs/models.md"
 HOSTILE = Path(hostile.__file__)
 ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
 AT_VALUE = "ValueError at model.py:10"
@@ -426,3 +428,52 @@ def test_settings_of_a_device_are_refused(settings: Mapping[str, Any], tmp_path:
     name = f"WORKER_MODEL__{min(settings).upper()}"
 
     assert f"{name} has no effect" in refusal(written(tmp_path), **settings)
+
+
+# ---- The page's examples --------------------------------------------------------------------------------------------
+
+
+def from_page(name: str, folder: Path) -> Path:
+    """The page's example of this name, as a file in this folder."""
+    (text,) = [block.text for block in blocks(PAGE) if block.name == name]
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_pages_function_is_served(tmp_path: Path) -> None:
+    """It is that of a tutorial on batching."""
+    (scores,) = arrays(loaded(from_page("model-of-a-function", tmp_path)).run({"x": ROWS}))
+
+    assert np.allclose(scores, np.tanh(ROWS).mean(axis=1))
+
+
+def test_the_pages_pipeline_of_scikit_learn_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes missing values and texts that it has not seen, and answers as the pipeline itself does."""
+    monkeypatch.chdir(tmp_path)
+    trained: dict[str, Any] = {}
+    exec(from_page("scikit-learn-training", tmp_path).read_text(), trained)  # noqa: S102  # the page's own words
+    model = loaded(from_page("scikit-learn-model", tmp_path), non_finite_input="allow")
+    cities, numbers = ["Oslo", "Rome", "", "Bern"], np.array([[25, 9], [np.nan, 1], [30, np.nan], [7, 7]], np.float32)
+
+    label, probabilities = arrays(model.run({"city": np.array(cities, object), "numbers": numbers}))
+
+    rows = np.array([[city, *row] for city, row in zip(cities, numbers, strict=True)], object)
+    assert label.tolist() == trained["pipeline"].predict(rows).tolist()
+    assert label.tolist()[:2] == ["leaves", "stays"]
+    assert np.allclose(probabilities, trained["pipeline"].predict_proba(rows), atol=1e-6)
+    assert independence(model, 8).why is None
+
+
+def test_the_pages_net_of_pytorch_is_served(tmp_path: Path) -> None:
+    """It answers as the net itself does, also on a GPU."""
+    torch = pytest.importorskip("torch", reason="PyTorch is too large for the lock: `pip install torch` has it tried")
+    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    model = loaded(from_page("pytorch-model", tmp_path))
+    rows = np.random.default_rng(0).standard_normal((5, 64), np.float32)
+
+    (scores,) = arrays(model.run({"x": rows}))
+
+    assert np.allclose(scores, net(torch.from_numpy(rows)).detach().numpy(), atol=1e-3)
+    assert independence(model, 8) == (None, None)
