@@ -17,9 +17,10 @@ from typing import Any
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.inference.facts import Device
 from worker.inference.model_file import LoadableModel
 from worker.inference.onnxruntime_errors import is_out_of_memory, load_failure, readable
-from worker.inference.session import CPU, CUDA, RUN_ERRORS, TENSORRT, Device, Opened
+from worker.inference.session import CPU, CUDA, RUN_ERRORS, TENSORRT, Opened
 
 Options = Mapping[str, str]  # `provider.option`: an option of ONNX Runtime's provider, passed on unchanged
 

@@ -22,8 +22,9 @@ from worker.core.failures import BadConfiguration, Code, RunFailure, listed
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.declared_signature import TYPES, spec_of
+from worker.inference.facts import Device
 from worker.inference.onnxruntime_errors import is_out_of_memory, readable
-from worker.inference.session import Device, Opened, RunFailed, WrongOutput
+from worker.inference.session import Opened, RunFailed, WrongOutput
 from worker.settings import ModelSettings
 
 _NAME = "served_model"  # of the file as a module: its own name may be that of a library

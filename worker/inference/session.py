@@ -6,11 +6,11 @@ No module of this room imports ONNX Runtime before a model needs it: that takes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from worker.core.failures import RunFailure
 from worker.core.records import Array
+from worker.inference.facts import Device
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
@@ -44,14 +44,6 @@ class WrongOutput(RunFailed):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, RunFailure(message))
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """The device of the inference: `cpu`, `cuda:0`, or the providers in order; and the reason, for the log."""
-
-    name: str
-    reason: str
 
 
 class Opened(NamedTuple):

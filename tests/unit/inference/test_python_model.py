@@ -20,7 +20,9 @@ from tests.readme import ROOT, blocks
 from tests.unit.inference.loading import arrays
 from worker.core.failures import BadConfiguration, Code, Incomplete, RunFailure
 from worker.core.tensors.buckets import WantedAxis
-from worker.inference import Model, independence, inspect, load
+from worker.inference.model import Model
+from worker.inference.model_loading import inspect, load
+from worker.inference.row_independence import independence
 from worker.settings import ModelSettings
 from worker.tools.options import ScoreOrder
 from worker.tools.score.command import score
@@ -97,7 +99,8 @@ def test_its_process_imports_no_onnx_runtime() -> None:
     program = f"""
 import sys
 from pathlib import Path
-from worker.inference import independence, load
+from worker.inference.model_loading import load
+from worker.inference.row_independence import independence
 from worker.settings import ModelSettings
 from worker.tools.options import ScoreOrder
 from worker.tools.score.command import score
