@@ -1,0 +1,1 @@
+"""The model's process, and the worker's end of it."""
