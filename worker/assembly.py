@@ -33,6 +33,7 @@ from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import BRIEF, InferenceLanes, Model, independence, load_as_set
+from worker.inference.host.memory_limit import container_limit
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
@@ -117,6 +118,7 @@ def assemble(
         rows=bounds.rows,
         size=bounds.size,
         run=settings.model.run_timeout_s,
+        memory=container_limit(),
     )
     if model.is_accelerated:
         _warm_lanes(lanes, settings)
