@@ -241,8 +241,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "{{reason}}": "sum by (reason) (increase(@model_hosts_ended_total[$__rate_interval]))",
                 "seconds without {{instance}}": "@model_host_away_seconds",
             },
-            note="The worker starts another one. crash: in native code. hang: longer than RUN_TIMEOUT_S. memory: more "
-            "than MEMORY_LIMIT. killed: by the kernel, or by hand. Nothing here with MODEL__HOST=thread.",
+            note="The worker starts another one. crash: in native code. hang: longer than RUN_TIMEOUT_S. killed: by "
+            "the kernel, for memory, or by hand. Nothing here with MODEL__HOST=thread.",
             bad_above=1,
         ),
         Panel(
