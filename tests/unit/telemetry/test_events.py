@@ -251,7 +251,8 @@ def hosts(watched: Watched) -> None:
         ),
         (
             hosts,
-            """model_hosts_ended_total crash 1, model_hosts_ended_total killed 1, model_hosts_ended_total hang 0, model_host_away_seconds 3.25""",
+            """model_hosts_ended_total crash 1, model_hosts_ended_total killed 1, model_hosts_ended_total hang 0,
+            model_host_away_seconds 3.25""",
         ),
     ],
 )
