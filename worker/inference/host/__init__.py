@@ -1,1 +1,1 @@
-"""The model's process, and the worker's end of it."""
+"""The process that has the model, and the worker's side of it. Only `child.py` and what it imports load a model."""
