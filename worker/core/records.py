@@ -154,7 +154,6 @@ class HostEnd(StrEnum):
 
     CRASH = "crash"  # a signal of its own making, or an exit
     HANG = "hang"  # a run took longer than RUN_TIMEOUT_S
-    MEMORY = "memory"  # a run wanted more than MEMORY_LIMIT
     KILLED = "killed"  # by the kernel, where memory ran out, or by hand
 
 

@@ -208,7 +208,7 @@ def bounded(watched: Watched) -> None:
 def hosts(watched: Watched) -> None:
     watched.events.host_started(os.getpid(), 0.5, "the first")
     watched.events.host_ended(HostEnd.CRASH, "SIGSEGV", 2)
-    watched.events.host_ended(HostEnd.MEMORY, "at its warm-up", 0)
+    watched.events.host_ended(HostEnd.KILLED, "SIGKILL, at its warm-up", 0)
     watched.now += 3.0
 
 
@@ -251,8 +251,8 @@ def hosts(watched: Watched) -> None:
         ),
         (
             hosts,
-            """model_hosts_ended_total crash 1, model_hosts_ended_total memory 1, model_hosts_ended_total hang 0,
-            model_hosts_ended_total killed 0, model_host_away_seconds 3.25""",
+            """model_hosts_ended_total crash 1, model_hosts_ended_total killed 1, model_hosts_ended_total hang 0,
+            model_host_away_seconds 3.25""",
         ),
     ],
 )
