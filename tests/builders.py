@@ -44,7 +44,6 @@ from worker.delivery.last_states import EachState, LastStates
 from worker.delivery.stored_states import StoringSink
 from worker.loop.conduct import Conduct, Parts
 from worker.loop.stateless import Stateless
-from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.ports import Sink, Stage, States, Transactions
 from worker.state import (
@@ -148,7 +147,6 @@ class World:
         self.punctuality = Punctuality(self.clock, self.conduct.lanes)
         self.policies = {MODEL: replace(self.policy, buckets=self.served.buckets)}
         self.batcher = Batcher(self.policies, self.punctuality.needed)
-        self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
         self.codec: Codec | RowCodec = (
@@ -189,7 +187,6 @@ class World:
             states.is_taken = self.by_key.is_taken
             refuse = self.missing == "refuse"
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=states, refuse_missing=refuse)
-            self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
         self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         parts = Parts(
@@ -198,7 +195,6 @@ class World:
             ledger=self.ledger,
             intake=self.intake,
             batcher=self.batcher,
-            suspects=self.suspects,
             stage=self.stage,
             stackers=self.stackers,
             lanes=self.lanes,
@@ -214,7 +210,6 @@ class World:
         )
         self.worker = Worker(parts)
         self.admission = self.worker._admission
-        self.quarantine = self.worker._quarantine
 
     def _kept_outside(self) -> tuple[OutsideStates, ByKey]:
         former, self.outside = self.outside, FakeOutsideStore(self.clock)
@@ -255,7 +250,6 @@ class World:
             ledger=self.ledger,
             encoder=self.codec,
             transactions=sent,
-            group=self.source,
             events=self.events,
             commit_interval=self.commit_interval,
             clock=self.clock,
