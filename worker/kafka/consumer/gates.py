@@ -182,7 +182,7 @@ class Gates:
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
         """Let the partition be fetched again, and flow unless it is asleep."""
-        gate.is_shut, gate.start = False, None
+        gate.is_shut, gate.is_adrift, gate.start = False, False, None
         del self._shut[partition]
         self.without_start.discard(partition)
         self._pauses.release(partition, By.GATES)
@@ -194,7 +194,7 @@ class Gates:
         asked = [
             partition
             for partition, gate in self._shut.items()
-            if gate.start is None and not gate.is_adrift and not assignments.is_in_doubt(partition)
+            if gate.start is None and (gate.is_new or not gate.is_adrift) and not assignments.is_in_doubt(partition)
         ]
         if asked and not self._learn(self._standings.ask(asked)):
             self._ask_at = self._clock() + ASK_AGAIN_AFTER
@@ -209,7 +209,8 @@ class Gates:
             gate = self._shut[partition]
             self._found(gate, standing)
             if standing.offset is not None:
-                self._go_on(partition, gate, standing.offset)
+                if not gate.is_adrift:  # else it is asked about again when a record has come
+                    self._go_on(partition, gate, standing.offset)
             elif self._starts_at_end:
                 # Begin with the first record that came meanwhile, else at the end; `attend` commits that offset first.
                 gate.start = ends.get(partition) if gate.first is None else gate.first

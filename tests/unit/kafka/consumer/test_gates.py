@@ -109,6 +109,22 @@ def test_a_partition_in_doubt_without_an_offset_is_moved_after_its_first_record(
     assert world.brings((P, 3)) == [(P, 3)]
 
 
+def test_a_partition_in_doubt_where_the_group_has_nothing_flows_when_that_is_sure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client has begun at the right place by itself."""
+    world = new_world(monkeypatch)
+    world.assignments.doubted = {P}
+    world.assign(P)
+    world.assignments.doubted = set()
+    world.polled()
+
+    world.client.script.append(lambda: [Incoming(P, 3)])
+
+    assert world.polled() == [(P, 3)]
+    assert not world.client.seeks
+
+
 def test_an_offset_beyond_the_end_is_of_records_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic was made anew: it is read from the client's beginning. A second look would find the old offset."""
     world = new_world(monkeypatch)
