@@ -1,7 +1,7 @@
 """The state of each partition between its assignment and its first record, and while it is to be read again.
 
-    assigned, told an offset ──▶ asleep ──first record──▶ flows ──rewind──▶ shut: [ committed()? seek there ] ──▶ flows
-    assigned, told nothing ────▶ shut: [ committed()? seek there ] ──▶ asleep
+    assigned ──▶ asleep ──first record──▶ flows ──rewind──▶ shut: [ committed()? seek there ] ──▶ flows
+       └─ where it begins is not sure ──▶ shut: [ committed()? seek there ] ──▶ asleep
 
 A shut partition gives nothing: records on their way are dropped. It goes on at the group's offset, or where it began in
 this assignment, never where the reset policy says.
@@ -208,9 +208,10 @@ class Gates:
         for partition, standing in standings.items():
             gate = self._shut[partition]
             self._found(gate, standing)
-            if standing.offset is not None:
-                if not gate.is_adrift:  # else it is asked about again when a record has come
-                    self._go_on(partition, gate, standing.offset)
+            if gate.is_adrift and standing.offset is not None:
+                gate.is_new = False  # so it is asked about again only when a record has come
+            elif standing.offset is not None:
+                self._go_on(partition, gate, standing.offset)
             elif self._starts_at_end:
                 # Begin with the first record that came meanwhile, else at the end; `attend` commits that offset first.
                 gate.start = ends.get(partition) if gate.first is None else gate.first

@@ -98,9 +98,11 @@ def test_a_partition_in_doubt_without_an_offset_is_moved_after_its_first_record(
     world.assignments.doubted = {P}
     world.assign(P)
     world.assignments.doubted = set()
-    world.client.group = {P: (3, "")}
+    world.client.group = {P: (3, "new")}
+    world.client.asked.clear()
     assert world.polled_twice() == []
     assert not world.client.seeks
+    assert world.client.asked == [[0]]
 
     assert world.brings((P, 0)) == []
 
