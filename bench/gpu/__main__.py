@@ -27,7 +27,7 @@ import confluent_kafka
 import numpy as np
 import onnxruntime
 
-from bench.gpu import knee, main
+from bench.gpu import copies, knee, lanes, main
 from bench.gpu.device import Device, NoNvmlError
 from bench.gpu.networks import NAMES, NETWORKS, PRECISIONS
 from bench.gpu.results import DONE, Case, Line, Part, Results, Stage, cut, page, rounded
@@ -36,7 +36,7 @@ from bench.tables import processor
 from tests.kafka.broker import ADDRESS_VARIABLE, JvmBroker, NoBrokerError, any_broker
 from tests.kafka.cluster import Cluster
 
-PARTS: tuple[Part, ...] = (main.PART, knee.PART)
+PARTS: tuple[Part, ...] = (main.PART, knee.PART, copies.PART, lanes.PART)
 BY_NAME = {part.name: part for part in PARTS}
 BATCHES = tuple(2**n for n in range(10))
 GRACE = 10.0  # seconds for a part that is cut to end its workers
