@@ -21,7 +21,7 @@ from bench.gpu.results import NETWORK, Case, Column, Line, Part, Stage, of
 from bench.gpu.sessions import answered, loaded
 from tests.models import model
 from worker.core.records import Array
-from worker.inference import Model
+from worker.inference.model import Model
 
 KINDS = 3  # different batches of a lane, in turn
 SIDE = 64
