@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
-from worker.core.failures import BadConfiguration, Code
+from worker.core.failures import BadConfiguration
 from worker.core.records import Answer, Fields, Ids, Message, Record, Rejection
 from worker.ports import Codec, Lanes
 from worker.telemetry.logs import our_log
@@ -156,9 +156,6 @@ class TracedCodec:
             if chunk.ids is not None:
                 chunk.ids = list(map(self._followed, chunk.records, chunk.ids))
         return Reading(chunks, [(at, self._with_span(rejection)) for at, rejection in rejections])
-
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        return self._with_span(self._codec.refuse(record, code, message))
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         answers = self._codec.write(prediction)
