@@ -170,8 +170,12 @@ class Lanes(Protocol):
         """The number of batches submitted and not yet fetched by `finished`, without probes."""
 
     @property
+    def more_ahead(self) -> int:
+        """How many more batches than usual should be in flight, because they are brief."""
+
+    @property
     def is_busy(self) -> bool:
-        """True if a batch or a probe waits or runs, so that it may finish while the loop does something else."""
+        """True if a batch or a probe waits or runs whose end should be looked for soon."""
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch. One that should take little time may run at once, and is then finished."""
