@@ -278,7 +278,7 @@ def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
 def test_rejections_that_are_written_count_towards_the_limit(assembled: Assembled) -> None:
     """The codec counts them, and the loop checks the limit."""
     codec = assembled.held["_codec"]
-    [(_, refused)] = codec.read([Record(Partition("requests", 0), 0, None, None, (), None)]).rejections
+    [(_, refused)] = codec.read([Record(Partition("requests", 0), 0, None, b"odd", (), None)]).rejections
     for _ in range(11):
         codec.messages([refused])
 
