@@ -50,6 +50,7 @@ SET = {
     "WORKER_KAFKA__NULL_VALUE": "skip",
     "WORKER_KAFKA__ROWS_HEADERS": "required",
     "WORKER_KAFKA__CONFIG": '{"max.poll.interval.ms": "20000"}',
+    "WORKER_MODEL__HOST": "thread",
     "WORKER_MODEL__NON_FINITE_INPUT": "allow",
     "WORKER_MODEL__NON_FINITE_OUTPUT": "error",
     "WORKER_MODEL__RUN_TIMEOUT_S": "90",
