@@ -26,12 +26,28 @@ from tests.models import greedy, killed_at_start, least_divided, spinner
 LEAST = -(2**63)
 traps = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide without a trap")
 LIMIT = 768 << 20  # bytes of a host's memory: the model needs a tenth of it
+HOSTILE = str(Path(__file__).parents[1] / "python_models" / "hostile.py")
+# What a row of the hostile model begins with, and what its record gets.
+HARMS = {
+    666: ("INTERNAL", b"SIGSEGV"),
+    667: ("INTERNAL", b"3"),
+    668: ("INTERNAL", b"RUN_TIMEOUT_S"),
+    669: ("INTERNAL", b"RUN_TIMEOUT_S"),
+    670: ("RESOURCE_EXHAUSTED", b"memory"),
+    671: ("INVALID_ARGUMENT", b"671"),
+    672: ("INTERNAL", b"672"),
+}
 GONE_WITHIN = 5.0  # seconds until a host has ended with its worker; the kernel needs none
 
 
 def number(value: int, key: bytes = b"k", partition: int = -1) -> Sent:
     """A request of one INT64."""
     return Sent(key, np.int64(value).tobytes(), [RAW_HEADER], partition)
+
+
+def row(first: float, key: bytes = b"k") -> Sent:
+    """A request of four FP32 for the hostile model."""
+    return Sent(key, np.array([first, 1, 2, 3], np.float32).tobytes(), [RAW_HEADER])
 
 
 def around(bad: Sequence[Sent], good: int = 100) -> list[Sent]:
@@ -173,14 +189,38 @@ def test_a_host_killed_every_second_costs_no_answer(kafka: Cluster, tmp_path: Pa
             expect_gone(host)
 
 
-@pytest.mark.parametrize("runs", ["nothing", "for ever"])
-def test_no_host_outlives_a_killed_worker(kafka: Cluster, tmp_path: Path, runs: str) -> None:
-    """kill -9 leaves no process behind, whether the host waits or hangs in a run."""
-    with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
+@quick_at_least_once
+def test_every_harm_that_a_python_model_does_costs_one_record(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """It crashes, exits, hangs with and without the interpreter's lock, is greedy, or raises: all in one batch."""
+    settings = {"MODEL__PATH": HOSTILE, "MODEL__RUN_TIMEOUT_S": "1", "MODEL__MEMORY_LIMIT": str(LIMIT)}
+    requests = [row(float(n), b"k%d" % n) for n in range(24)]
+    for at, harm in enumerate(HARMS):
+        requests.insert(3 * at, row(harm, b"%d" % harm))
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
+        replica = scene.replica()
+        with undisturbed(scene, replica):
+            scene.publish(requests)
+
+            errors = {found.key: found for found in scene.answers() if found.is_error}
+            assert {int(key or b""): found.headers["error-code"] for key, found in errors.items()} == {
+                harm: code for harm, (code, _) in HARMS.items()
+            }
+            for harm, (_, why) in HARMS.items():
+                assert why in (errors[b"%d" % harm].value or b""), errors[b"%d" % harm].value
+            for found in scene.auditor.answers:
+                if not found.is_error and found.source is not None:
+                    asked = np.frombuffer(scene.acknowledged[found.source].value or b"", "<f4")
+                    assert (np.frombuffer(found.value or b"", "<f4") == 2 * asked).all()
+
+
+@pytest.mark.parametrize("harm", [None, 668, 669])
+def test_no_host_outlives_a_killed_worker(kafka: Cluster, tmp_path: Path, harm: float | None) -> None:
+    """kill -9 leaves no process behind, whether the host waits or hangs, also with the interpreter's lock."""
+    with Scene(kafka, tmp_path, {"MODEL__PATH": HOSTILE}, partitions=1) as scene:
         replica = scene.replica()
         host = replica.host
-        if runs == "for ever":
-            scene.publish([spin(1e6)])
+        if harm is not None:
+            scene.publish([row(harm)])
             wait_until_running(replica)
 
         replica.kill()
