@@ -18,7 +18,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.tensors.signature import Signature
 from worker.delivery.last_states import EachState, LastStates
 from worker.delivery.stored_states import StoringSink
-from worker.inference import Model
+from worker.inference.model import Model
 from worker.kafka.changelog import ChangelogFacts, ChangelogRestorer, changelog_facts
 from worker.kafka.cluster.topics import Topics
 from worker.ports import Sink, Transactions

@@ -32,7 +32,10 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference import BRIEF, InferenceLanes, Model, independence, load_as_set
+from worker.inference.lanes import BRIEF, InferenceLanes
+from worker.inference.model import Model
+from worker.inference.model_loading import load_as_set
+from worker.inference.row_independence import independence
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
@@ -54,10 +57,6 @@ if TYPE_CHECKING:
 # Seconds. A revoke takes no longer than the other members will wait, and at most a fifth of `max.poll.interval.ms`: a
 # member that does not poll for all of that is thrown out, and loses partitions that it should have kept.
 REVOKE_TIMEOUT = 10.0
-# How often all lanes run the warm-up batch together before the first request, on a GPU. With this many, runs of 0.2 ms
-# overlapped in 40 of 40 starts. After one time a batch set up cuDNN again in 21 to 28 of them, after three in 3
-# (measured 2026, on a stand-in for CUDA).
-PROBES_OF_LANES = 10
 # The most records of one poll: texts in five buckets take 22.6 µs each with 1024, and 25.5 with 64, because a bucket
 # gets its records together (2026-11). While a lane runs, a poll brings at most as many as fill the batches that the
 # lanes hold, so that a finished lane does not wait for its next.
@@ -80,8 +79,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(start, source)
-    model = _warm_model(settings, events)
-    lanes = _lanes(settings, model, closing)
+    lanes, model, rooms = _engine(settings, events, closing)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = stateful_parts(start, model, ledger)
     signature, states, link = model.signature, None, None
@@ -118,8 +116,6 @@ def assemble(
         size=bounds.size,
         run=settings.model.run_timeout_s,
     )
-    if model.is_accelerated:
-        _warm_lanes(lanes, settings)
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
     plain = Codec([signature], wire, events.rejected, rejections)
@@ -134,7 +130,7 @@ def assemble(
         stage=batcher if by_key is None else by_key,
         batcher=batcher,
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
-        stackers={signature.key: _stacker(settings, model, stateful)},
+        stackers={signature.key: _stacker(settings, model, rooms, stateful)},
         lanes=traced_lanes,
         punctuality=punctuality,
         delivery=_delivery(start, outlet, source, ledger, stateful, codec),
@@ -166,16 +162,15 @@ def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, sig
     )
 
 
-def _stacker(settings: Settings, model: Model, stateful: StatefulParts | None) -> Stacker:
-    non_finite = {
-        "refuse_non_finite_input": settings.model.non_finite_input == "reject",
-        "refuse_non_finite_output": settings.model.non_finite_output == "error",
-    }
+def _stacker(settings: Settings, model: ModelFacts, rooms: Rooms, stateful: StatefulParts | None) -> Stacker:
+    refuse_input, refuse_output = settings.model.non_finite_input == "reject", settings.model.non_finite_output == "error"
     if stateful is None:
-        return Stacker(model.signature, **non_finite)
+        return Stacker(model.signature, refuse_input, refuse_output, rooms)
     return StatefulStacker(
         stateful.signature,
-        **non_finite,
+        refuse_input,
+        refuse_output,
+        rooms,
         gives=model.signature.outputs,
         states=stateful.states,
         refuse_missing=settings.state.missing == "refuse",
@@ -261,54 +256,74 @@ def full_batch(batching: BatchingSettings, model: Model) -> Limit:
     return batch_policy(batching, model).limit_of_rows(shapes, row_bytes)
 
 
-def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
-    batching = settings.batching
-    model = load_as_set(settings.model, batching)
-    signature = model.signature
+class _Engine(NamedTuple):
+    """What runs the model: its lanes, the facts of the model, and where its batches are stacked."""
+
+    lanes: InferenceLanes | HostLanes
+    facts: ModelFacts
+    rooms: Rooms
+
+
+def _engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> _Engine:
+    """Load and warm the model, in a host or in this process. Raises `BadConfiguration`."""
+    engine = _hosted(settings, events, closing) if settings.model.host == "process" else _threaded(settings, closing)
+    facts, batching = engine.facts, settings.batching
+    signature, padding, found = facts.signature, facts.padding, facts.independence
     events.model_warmed(
         signature.name,
         signature.version,
-        model.device.name,
+        facts.device.name,
         signature.sha256,
-        why=model.device.reason,
+        why=facts.device.reason,
         takes=signature.takes,
         gives=listed(signature.outputs),
-        row_counts=model.warmed_up_at,
+        row_counts=facts.warmed_up_at,
     )
-    if left := model.left_to_cpu:
-        events.noted("nodes_left_to_cpu", device=model.device.name, nodes=left, count=sum(left.values()))
+    if left := facts.left_to_cpu:
+        events.noted("nodes_left_to_cpu", device=facts.device.name, nodes=left, count=sum(left.values()))
     events.padded(signature.buckets)
-    if (padding := model.padding) is not None:
-        most = model.most_rows(batching.max_batch_size)
+    if padding is not None:
+        most = facts.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
-    if model.remark is not None:
-        events.warned("model_remarked", why=model.remark)
-    found = independence(model, batching.max_batch_size)
+    if facts.remark is not None:
+        events.warned("model_remarked", why=facts.remark)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)
     elif found.doubt is not None:
         events.noted("independence_unseen", why=found.doubt)
-    return model
+    return engine
 
 
-def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLanes:
-    brief = 0.0 if model.is_accelerated else BRIEF
-    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
+def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> _Engine:
+    heap = Heap()
+    closing.callback(heap.close)
+    order = Order(settings.model, settings.batching, heap.memory.fd, None, os.getpid())
+    keeper = Keeper(partial(HostProcess, order), events)
+    lanes = HostLanes(keeper, heap, settings.batching.lanes, settings.model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
-    return lanes
+    return _Engine(lanes, keeper.facts, heap.room)
+
+
+def _threaded(settings: Settings, closing: ExitStack) -> _Engine:
+    from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
+    from worker.inference.row_independence import facts_of  # noqa: PLC0415
+
+    model = load_as_set(settings.model, settings.batching)
+    facts = facts_of(model, settings.batching.max_batch_size)
+    brief = 0.0 if facts.is_accelerated else BRIEF
+    lanes = InferenceLanes({facts.signature.key: model}, settings.batching.lanes, brief=brief)
+    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    if facts.is_accelerated:
+        _warm_lanes(lanes, settings)
+    return _Engine(lanes, facts, own_room)
 
 
 def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
     """Let CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` if they cannot."""
     probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
-    failures = [probe.failure for probe in probes if probe.failure is not None]
-    if failures:
-        count = settings.batching.lanes
-        where = "its lane" if count == 1 else f"{count} lanes at once"
-        cure = "" if count == 1 else "; set WORKER_BATCHING__LANES to 1"
-        raise BadConfiguration(
-            f"{settings.model.path}: the model ran, and fails in {where}: {failures[0].message}{cure}"
-        )
+    failure = next((probe.failure for probe in probes if probe.failure is not None), None)
+    if failure is not None:
+        raise BadConfiguration(fails_in_lanes(settings.model.path, settings.batching.lanes, failure))
 
 
 def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wire:

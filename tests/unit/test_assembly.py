@@ -29,7 +29,8 @@ from worker.core.tensors.signature import Signature
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import EachState, LastStates
-from worker.inference import BRIEF, InferenceLanes, Model
+from worker.inference.lanes import BRIEF, InferenceLanes
+from worker.inference.model import Model
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
 from worker.loop.conduct import Conduct

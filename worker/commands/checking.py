@@ -23,7 +23,9 @@ from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, RunFailure, Stop
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, independence, load_as_set
+from worker.inference.model import Model
+from worker.inference.model_loading import load_as_set
+from worker.inference.row_independence import independence
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.membership import TransactionalId, resolve_transactional_id

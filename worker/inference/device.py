@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.inference.facts import Device
 from worker.inference.model_file import LoadableModel
 from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, load_failure, readable
 
@@ -43,14 +43,6 @@ _AT_REST = "session.force_spinning_stop"
 
 # ONNX Runtime's levels of logging.
 ERROR, FATAL = 3, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """The device of the inference: `cpu`, `cuda:0`, or the providers in order; and the reason, for the log."""
-
-    name: str
-    reason: str
 
 
 class Opened(NamedTuple):

@@ -18,8 +18,8 @@ from worker.core.tensors.buckets import Spot
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.bucket_checks import BucketChecks
 from worker.inference.declared_signature import Declared
-from worker.inference.device import CPU, CUDA, Device, Opened, is_accelerated, operators
-from worker.inference.fixed_batch import Padding
+from worker.inference.device import CPU, CUDA, Opened, is_accelerated, operators
+from worker.inference.facts import Device, Padding, most_rows
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.warm_up import Feeds, WarmUp, is_finite
 
@@ -66,7 +66,7 @@ class Model:
 
     def most_rows(self, wanted: int) -> int:
         """The most rows of one run, where a batch may have `wanted` rows."""
-        return wanted if self.padding is None else min(wanted, self.padding.rows)
+        return most_rows(self.padding, wanted)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """Run one inference. Returns arrays of shape (rows, *dims) in the signature's order of outputs, or the failure.

@@ -11,7 +11,7 @@ import pytest
 
 from tests import models
 from worker.core.failures import BadConfiguration
-from worker.inference import device, load
+from worker.inference import device
 from worker.inference.device import (
     CPU,
     CUDA,
@@ -23,7 +23,7 @@ from worker.inference.device import (
     operators,
 )
 from worker.inference.model_file import LoadableModel
-from worker.inference.model_loading import row_counts
+from worker.inference.model_loading import load, row_counts
 from worker.settings import ModelSettings
 
 

@@ -24,7 +24,7 @@ from worker.core.chunk import Batch, Chunk, Prediction
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.stacking import Stacker, halve, reject
-from worker.inference import Model
+from worker.inference.model import Model
 from worker.settings.for_commands import ScoringSettings
 from worker.tools.score.inputs import Rows
 
