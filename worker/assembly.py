@@ -14,28 +14,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from worker import telemetry
+from worker.assembled_model import batch_policy, engine
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
 from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.limits import Limit
 from worker.core.batching.linger import Linger
 from worker.core.deadlines import Punctuality
-from worker.core.failures import BadConfiguration, listed
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections
+from worker.core.tensors.room import Rooms
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference.lanes import BRIEF, InferenceLanes
-from worker.inference.model import Model
-from worker.inference.model_loading import load_as_set
-from worker.inference.row_independence import independence
+from worker.inference.facts import ModelFacts
+from worker.inference.host.memory_limit import container_limit
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
@@ -79,7 +77,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(start, source)
-    lanes, model, rooms = _engine(settings, events, closing)
+    lanes, model, rooms = engine(settings, events, closing)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = stateful_parts(start, model, ledger)
     signature, states, link = model.signature, None, None
@@ -115,6 +113,7 @@ def assemble(
         rows=bounds.rows,
         size=bounds.size,
         run=settings.model.run_timeout_s,
+        memory=container_limit(),
     )
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
@@ -163,7 +162,10 @@ def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, sig
 
 
 def _stacker(settings: Settings, model: ModelFacts, rooms: Rooms, stateful: StatefulParts | None) -> Stacker:
-    refuse_input, refuse_output = settings.model.non_finite_input == "reject", settings.model.non_finite_output == "error"
+    refuse_input, refuse_output = (
+        settings.model.non_finite_input == "reject",
+        settings.model.non_finite_output == "error",
+    )
     if stateful is None:
         return Stacker(model.signature, refuse_input, refuse_output, rooms)
     return StatefulStacker(
@@ -234,96 +236,6 @@ def _delivery(
         commit_interval=interval,
         clock=clock,
     )
-
-
-def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
-    """The rules by which this model's batches close under these settings."""
-    return BatchPolicy(
-        model.most_rows(batching.max_batch_size),
-        batching.max_batch_bytes,
-        batching.linger or 0.0,
-        batching.max_batch_tokens,
-        model.signature.buckets,
-        is_fixed=model.padding is not None,
-    )
-
-
-def full_batch(batching: BatchingSettings, model: Model) -> Limit:
-    """The limit of a batch of blank rows. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
-    row = model.blank(1)
-    row_bytes = sum(array.nbytes for array in row.values())
-    shapes = tuple(array.shape[1:] for array in row.values())
-    return batch_policy(batching, model).limit_of_rows(shapes, row_bytes)
-
-
-class _Engine(NamedTuple):
-    """What runs the model: its lanes, the facts of the model, and where its batches are stacked."""
-
-    lanes: InferenceLanes | HostLanes
-    facts: ModelFacts
-    rooms: Rooms
-
-
-def _engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> _Engine:
-    """Load and warm the model, in a host or in this process. Raises `BadConfiguration`."""
-    engine = _hosted(settings, events, closing) if settings.model.host == "process" else _threaded(settings, closing)
-    facts, batching = engine.facts, settings.batching
-    signature, padding, found = facts.signature, facts.padding, facts.independence
-    events.model_warmed(
-        signature.name,
-        signature.version,
-        facts.device.name,
-        signature.sha256,
-        why=facts.device.reason,
-        takes=signature.takes,
-        gives=listed(signature.outputs),
-        row_counts=facts.warmed_up_at,
-    )
-    if left := facts.left_to_cpu:
-        events.noted("nodes_left_to_cpu", device=facts.device.name, nodes=left, count=sum(left.values()))
-    events.padded(signature.buckets)
-    if padding is not None:
-        most = facts.most_rows(batching.max_batch_size)
-        events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
-    if facts.remark is not None:
-        events.warned("model_remarked", why=facts.remark)
-    if found.why is not None:
-        events.warned("rows_depend_on_each_other", why=found.why)
-    elif found.doubt is not None:
-        events.noted("independence_unseen", why=found.doubt)
-    return engine
-
-
-def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> _Engine:
-    heap = Heap()
-    closing.callback(heap.close)
-    order = Order(settings.model, settings.batching, heap.memory.fd, None, os.getpid())
-    keeper = Keeper(partial(HostProcess, order), events)
-    lanes = HostLanes(keeper, heap, settings.batching.lanes, settings.model.run_timeout_s)
-    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
-    return _Engine(lanes, keeper.facts, heap.room)
-
-
-def _threaded(settings: Settings, closing: ExitStack) -> _Engine:
-    from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
-    from worker.inference.row_independence import facts_of  # noqa: PLC0415
-
-    model = load_as_set(settings.model, settings.batching)
-    facts = facts_of(model, settings.batching.max_batch_size)
-    brief = 0.0 if facts.is_accelerated else BRIEF
-    lanes = InferenceLanes({facts.signature.key: model}, settings.batching.lanes, brief=brief)
-    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
-    if facts.is_accelerated:
-        _warm_lanes(lanes, settings)
-    return _Engine(lanes, facts, own_room)
-
-
-def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
-    """Let CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` if they cannot."""
-    probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
-    failure = next((probe.failure for probe in probes if probe.failure is not None), None)
-    if failure is not None:
-        raise BadConfiguration(fails_in_lanes(settings.model.path, settings.batching.lanes, failure))
 
 
 def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wire:

@@ -18,6 +18,7 @@ from worker.core.records import (
     CommitResult,
     Ending,
     Fields,
+    HostEnd,
     ModelKey,
     Partition,
     Record,
@@ -335,6 +336,16 @@ class Events(Protocol):
 
     def turned(self, now: float, in_flight: int) -> None:
         """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
+
+
+class HostEvents(Protocol):
+    """The reports about the process that has the model, made on the loop's thread."""
+
+    def host_started(self, pid: int, seconds: float, why: str) -> None:
+        """This process runs batches from now on. Its start took `seconds`; `why` says what became of the last."""
+
+    def host_ended(self, end: HostEnd, why: str, batches: int) -> None:
+        """That process has ended, or one that was to follow it. `batches`: how many it was running."""
 
 
 class Signals(Protocol):

@@ -399,9 +399,14 @@ def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled
     assert assemble().held["_batcher"]._auto is None
 
 
-@pytest.mark.parametrize(("set_to", "turn"), [("5", 60.0), ("90", 95.0)])
-def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, set_to: str, turn: float) -> None:
-    """The limits are for an inference, a turn with one in it, and a drain with the time to leave the group."""
+@pytest.mark.parametrize(
+    ("host", "set_to", "run", "turn"),
+    [("process", "90", None, 60.0), ("thread", "5", 5.0, 60.0), ("thread", "90", 90.0, 95.0)],
+)
+def test_the_watchdog_waits_for_what_was_set(
+    monkeypatch: pytest.MonkeyPatch, host: str, set_to: str, run: float | None, turn: float
+) -> None:
+    """The limits are for an inference here, a turn with one in it, and a drain with the time to leave the group."""
     limits: list[telemetry.TimeLimits] = []
 
     def watch(found: telemetry.TimeLimits, **_: object) -> None:
@@ -411,12 +416,12 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
     monkeypatch.setattr(telemetry, "Watchdog", watch)
     monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None))
     monkeypatch.setattr(telemetry, "configure", lambda *_: None)
-    settings = load(None, {**LEAST, **SET, "WORKER_MODEL__RUN_TIMEOUT_S": set_to})
+    settings = load(None, {**LEAST, **SET, "WORKER_MODEL__HOST": host, "WORKER_MODEL__RUN_TIMEOUT_S": set_to})
 
     with pytest.raises(KeyboardInterrupt):
         app.run(settings)
 
-    assert limits == [telemetry.TimeLimits(turn=turn, run=float(set_to), stop=9.0 + app.CLOSE_TIMEOUT)]
+    assert limits == [telemetry.TimeLimits(turn=turn, run=run, stop=9.0 + app.CLOSE_TIMEOUT)]
 
 
 def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from worker.assembled_model import full_batch
 from worker.assembled_states import store_server
-from worker.assembly import full_batch
 from worker.codecs.codec import Codec
 from worker.codecs.examples import EncodingName, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key

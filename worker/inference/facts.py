@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.failures import RowsLost
+from worker.core.failures import RowsLost, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 
@@ -85,3 +85,9 @@ class ModelFacts:
 
 def most_rows(padding: Padding | None, wanted: int) -> int:
     return wanted if padding is None else min(wanted, padding.rows)
+
+
+def fails_in_lanes(lanes: int, failure: RunFailure) -> str:
+    """The refusal of a model that ran, and then failed in its lanes."""
+    where, cure = ("its lane", "") if lanes == 1 else (f"{lanes} lanes at once", "; set WORKER_BATCHING__LANES to 1")
+    return f"the model ran, and fails in {where}: {failure.message}{cure}"

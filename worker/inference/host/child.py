@@ -19,13 +19,13 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from threading import Barrier, Thread
 from typing import NoReturn, Protocol
 
 from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
 from worker.core.records import Array
-from worker.inference.facts import ModelFacts
+from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.host.memory_limit import be_killed_first
 from worker.inference.host.messages import (
     LONGEST,
     Broken,
@@ -41,8 +41,6 @@ from worker.inference.host.shared_memory import SharedMemory, get, packed, put, 
 from worker.inference.lanes import PROBES_OF_LANES
 
 _PR_SET_PDEATHSIG = 1
-# The kernel chooses the process with the highest number first when memory runs out; the worker has 0.
-_OUT_OF_MEMORY_SCORE = "500"
 
 
 class Runnable(Protocol):
@@ -79,8 +77,7 @@ def _be_a_child(order: Order) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != order.parent:  # it died before
         os._exit(1)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE)
+    be_killed_first()
     if order.memory_limit is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit = order.memory_limit if hard == resource.RLIM_INFINITY else min(order.memory_limit, hard)
@@ -122,10 +119,7 @@ class Host:
             self._lanes.wait()
             outcome = self._model.probe()
             if isinstance(outcome, RunFailure):
-                lanes = self._lanes.parties
-                where = "its lane" if lanes == 1 else f"{lanes} lanes at once"
-                cure = "" if lanes == 1 else "; set WORKER_BATCHING__LANES to 1"
-                self._failure = f"the model ran, and fails in {where}: {outcome.message}{cure}"
+                self._failure = fails_in_lanes(self._lanes.parties, outcome)
         self._lanes.wait()
 
     def _take_jobs(self) -> NoReturn:

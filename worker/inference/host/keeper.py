@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from worker.core.failures import BadConfiguration, ModelBroken
+from worker.core.records import HostEnd
 from worker.inference.facts import ModelFacts
 from worker.inference.host.messages import Broken, CannotLoad, Job, Loaded, Ran
-from worker.inference.host.process import Cause, Ended, HostProcess
+from worker.inference.host.process import Ended, HostProcess
 from worker.inference.host.shared_memory import SharedMemory
+from worker.ports import HostEvents
 
 # Hosts in a row that end while they load the model and warm it up, until model or device count as broken, and the
 # seconds from one such end to the next start.
@@ -21,20 +22,13 @@ TIMES_THE_FIRST_START = 10.0
 BEYOND_THE_FIRST_START = 60.0
 
 
-class Events(Protocol):
-    """The reports of hosts to logs and metrics."""
-
-    def host_started(self, pid: int, seconds: float, why: str) -> None: ...
-    def host_ended(self, cause: str, why: str, batches: int) -> None: ...
-
-
 class Keeper:
     """Owns the host. `is_ready`: it has loaded the model, and takes jobs."""
 
     def __init__(
         self,
         start: Callable[[], HostProcess],
-        events: Events,
+        events: HostEvents,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the first host; `facts` waits for its model."""
@@ -42,6 +36,7 @@ class Keeper:
         self._events = events
         self._clock = clock
         self._facts: ModelFacts | None = None
+        self._refusal: str | None = None
         self._first_start = 0.0  # seconds
         self._failed_starts = 0
         self._start_again_at = 0.0
@@ -58,8 +53,8 @@ class Keeper:
             self.receive(1.0)
             if not self.is_ready and host.is_over:
                 ended = host.end()
-                if ended.cause is Cause.REFUSED:
-                    raise BadConfiguration(ended.why)
+                if self._refusal is not None:
+                    raise BadConfiguration(self._refusal)
                 raise BadConfiguration(f"the model's process {ended.why}, while it loaded the model and warmed it up")
         return self._facts
 
@@ -79,12 +74,13 @@ class Keeper:
                     case Loaded(facts):
                         self._loaded(self._host, facts)
                     case CannotLoad(why):
-                        self._host.kill(Cause.REFUSED, why)
+                        self._refusal = why
+                        self._host.kill(HostEnd.CRASH, f"could not load the model: {why}")
                     case Broken(why):
-                        self._host.kill(Cause.CRASH, f"gave up: {why}")
+                        self._host.kill(HostEnd.CRASH, f"gave up: {why}")
         return ran
 
-    def kill(self, cause: Cause, why: str) -> None:
+    def kill(self, cause: HostEnd, why: str) -> None:
         """End the host; `ended` tells of it soon."""
         if self._host is not None:
             self._host.kill(cause, why)
@@ -101,7 +97,7 @@ class Keeper:
         elif not self.is_ready and self._facts is not None:
             most = TIMES_THE_FIRST_START * self._first_start + BEYOND_THE_FIRST_START
             if now - host.started_at > most:
-                host.kill(Cause.HANG, f"took longer than {most:.0f} s to load the model")
+                host.kill(HostEnd.HANG, f"took longer than {most:.0f} s to load the model")
 
     def ended(self, batches: int) -> Ended | None:
         """How the host ended that was ready and ran so many batches; None while none has. A fresh one starts.
@@ -139,7 +135,7 @@ class Keeper:
             self._facts, self._first_start = facts, seconds
         elif facts.signature != self._facts.signature:
             why = "loaded another model than the worker began with: its file was replaced"
-            host.kill(Cause.REFUSED, why)
+            host.kill(HostEnd.CRASH, why)
             return
         self._failed_starts = 0
         self.is_ready = True

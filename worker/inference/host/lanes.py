@@ -20,11 +20,11 @@ from math import ceil
 
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, ModelKey
+from worker.core.records import Array, HostEnd, ModelKey
 from worker.core.tensors.room import ALIGNMENT
 from worker.inference.host.keeper import Keeper
 from worker.inference.host.messages import Job, Ran, Tensor
-from worker.inference.host.process import Cause, Ended
+from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
 
 # Seconds between two looks at how long runs take, and at a host that has nothing to do.
@@ -115,9 +115,7 @@ class HostLanes:
 
         Raises `ModelBroken` when no host can be started any more.
         """
-        self._receive(0.0)
-        if not self._done and timeout > 0 and self.is_busy:
-            self._receive(timeout)
+        self._receive(timeout if self.is_busy and not self._done else 0.0)
         if (now := self._clock()) >= self._next_look:
             self._look(now)
         done, self._done = self._done, []
@@ -226,7 +224,7 @@ class HostLanes:
         for number, run in self._given.items():
             began, limit = self._begun[number] / 1e9, self._limit(run)
             if began and now - max(began, self._awake_since) > limit:
-                self._keeper.kill(Cause.HANG, f"ran for more than {limit:.0f} s (WORKER_MODEL__RUN_TIMEOUT_S)")
+                self._keeper.kill(HostEnd.HANG, f"ran for more than {limit:.0f} s (WORKER_MODEL__RUN_TIMEOUT_S)")
         self._keeper.look()
 
     def _limit(self, run: _Run) -> float:
@@ -243,7 +241,7 @@ class HostLanes:
         for number, run in given.items():
             began, self._begun[number] = self._begun[number] / 1e9, 0
             # A fresh host has run the warm-up batch; and who kills from outside does not mean a single record.
-            may_be_innocent = run.batch is None or (run.is_alone and ended.cause is Cause.KILLED)
+            may_be_innocent = run.batch is None or (run.is_alone and ended.cause is HostEnd.KILLED)
             if began and not (may_be_innocent and not run.is_spared):
                 self._finish(run, self._clock() - began, failure=failure)
             else:

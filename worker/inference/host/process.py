@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from enum import StrEnum
 from typing import NamedTuple
 
+from worker.core.records import HostEnd
 from worker.inference.host.messages import LONGEST, Job, Message, Order
 from worker.inference.host.shared_memory import SharedMemory
 
@@ -22,19 +22,10 @@ from worker.inference.host.shared_memory import SharedMemory
 LAST_MOMENTS = 1.0
 
 
-class Cause(StrEnum):
-    """Why a host ended, as metrics name it."""
-
-    CRASH = "crash"  # by its own fault
-    HANG = "hang"
-    REFUSED = "refused"  # it could not load the model, and said why
-    KILLED = "killed"  # by SIGKILL from outside: the kernel, for lack of memory, or a person
-
-
 class Ended(NamedTuple):
     """The end of a host: `why` in words that follow "the model's process"."""
 
-    cause: Cause
+    cause: HostEnd
     why: str
 
 
@@ -76,21 +67,19 @@ class HostProcess:
 
     def receive(self, timeout: float) -> Sequence[tuple[Message, SharedMemory | None]]:
         """The messages that came, after at most `timeout` seconds for the first, each with the memory it brought."""
-        if timeout > 0:
-            self._waiting.poll(timeout * 1000)
         messages: list[tuple[Message, SharedMemory | None]] = []
-        while not self.is_over:
+        patience = timeout * 1000
+        while not self.is_over and self._waiting.poll(patience):
+            patience = 0
             try:
-                count, extra, *_ = self._channel.recvmsg_into([self._buffer], _ONE_DESCRIPTOR, _AT_ONCE)
-            except BlockingIOError:
-                break
+                count, extra, *_ = self._channel.recvmsg_into([self._buffer], _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
             except ConnectionResetError:  # it ended with a job unread
-                count, extra = 0, []
+                count = 0
             if not count:
                 self.is_over = True
                 break
             message: Message = pickle.loads(self._buffer)  # noqa: S301  # from our child
-            messages.append((message, _memory_of(extra)))
+            messages.append((message, _memory_of(extra) if extra else None))
         return messages
 
     @property
@@ -98,7 +87,7 @@ class HostProcess:
         """True if the process is gone. Something that it started may still hold its socket."""
         return self._process.poll() is not None
 
-    def kill(self, cause: Cause, why: str) -> None:
+    def kill(self, cause: HostEnd, why: str) -> None:
         """End it at once, and all that it started."""
         self._verdict = self._verdict or Ended(cause, why)
         with suppress(OSError):
@@ -117,22 +106,19 @@ class HostProcess:
         if self._verdict is not None:
             return self._verdict
         if status is None:
-            return Ended(Cause.HANG, "closed its socket and did not end")
+            return Ended(HostEnd.HANG, "closed its socket and did not end")
         if status >= 0:
-            return Ended(Cause.CRASH, f"ended with exit status {status}")
+            return Ended(HostEnd.CRASH, f"ended with exit status {status}")
         if status == -signal.SIGKILL:
-            return Ended(Cause.KILLED, "was killed by SIGKILL, which no model sends itself: is there enough memory?")
-        return Ended(Cause.CRASH, f"died of {signal.Signals(-status).name}")
+            return Ended(HostEnd.KILLED, "was killed by SIGKILL, which no model sends itself: is there enough memory?")
+        return Ended(HostEnd.CRASH, f"died of {signal.Signals(-status).name}")
 
 
 _ONE_DESCRIPTOR = socket.CMSG_SPACE(4)
-_AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 
 
-def _memory_of(extra: Sequence[tuple[int, int, bytes]]) -> SharedMemory | None:
+def _memory_of(extra: Sequence[tuple[int, int, bytes]]) -> SharedMemory:
     """The memory whose descriptor came with a message."""
-    if not extra:
-        return None
     fd = int.from_bytes(extra[0][2][:4], sys.byteorder)
     try:
         return SharedMemory(fd)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from worker.app import GC_THRESHOLDS
-from worker.assembly import batch_policy
+from worker.assembled_model import batch_policy
 from worker.codecs.examples import EncodingName, encodings
 from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration

@@ -16,7 +16,7 @@ from threading import BoundedSemaphore, Lock
 
 import numpy as np
 
-from worker.assembly import batch_policy
+from worker.assembled_model import batch_policy
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import JSON, OCTETS, Wire
 from worker.core.batching.batcher import Batcher, BatchPolicy
