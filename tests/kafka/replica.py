@@ -126,6 +126,13 @@ class Replica:
             assert time.monotonic() < deadline, f"{self.name} does not say {event} in {timeout} s:\n{self.log}"
             time.sleep(0.02)
 
+    def wait_until_logged_more(self, event: str, count: int, timeout: float = START_TIMEOUT) -> None:
+        """Wait until its log has this event more than `count` times."""
+        deadline = time.monotonic() + timeout
+        while self.whole_log.count(event) <= count:
+            assert time.monotonic() < deadline, f"{self.name} does not say {event} again in {timeout} s:\n{self.log}"
+            time.sleep(0.02)
+
     def wait_until_taken_back(self) -> None:
         """Wait until its metrics count a transaction that was taken back."""
         self.wait_until_counted("inference_worker_transactions_total", 1, result="failed")

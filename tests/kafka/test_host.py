@@ -22,7 +22,7 @@ from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica, is_alive
 from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, quick_exactly_once
 from tests.kafka.spins import spin
-from tests.models import greedy, killed_at_start, least_divided, spinner
+from tests.models import greedy, killed_at_start, least_divided, save, spinner
 
 LEAST = -(2**63)
 traps = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide without a trap")
@@ -175,9 +175,12 @@ def test_hosts_killed_every_second_cost_no_answer(kafka: Cluster, tmp_path: Path
         before = [rebalances(replica) for replica in replicas]
         with scene.publishing(rate=500.0) as load:
             for _ in range(kills):
+                started = [replica.whole_log.count("model_host_started") for replica in replicas]
                 for replica in replicas:
                     replica.kill_host()
-                time.sleep(random.uniform(0.5, 1.5))
+                time.sleep(random.uniform(0.0, 1.0))
+                for replica, count in zip(replicas, started, strict=True):  # three that never begin are a broken model
+                    replica.wait_until_logged_more("model_host_started", count)
             scene.wait_for_progress(20)
             load.stop()
 
@@ -241,14 +244,37 @@ def wait_until_running(replica: Replica) -> None:
 
 
 @traps
-def test_a_model_that_crashes_in_its_warm_up_ends_the_worker(kafka: Cluster, tmp_path: Path) -> None:
-    """It takes no request, and says which signal ended the host."""
+def test_a_model_that_crashes_in_its_first_warm_up_is_refused(kafka: Cluster, tmp_path: Path) -> None:
+    """The worker never begins, and says which signal ended the host."""
     with Scene(kafka, tmp_path, model=killed_at_start(), partitions=1) as scene:
         replica = scene.start()
 
-        assert replica.exit_code() == 5, replica.log
+        assert replica.exit_code() == 2, replica.log
         assert "SIGFPE" in replica.log
         assert "Traceback" not in replica.log
+
+
+@traps
+@quick_exactly_once
+def test_a_model_that_does_not_start_again_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Exit 5 after three hosts that died in their warm-up. What came meanwhile stays unanswered and uncommitted."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=least_divided(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([number(n) for n in range(1, 21)])
+        scene.answers()
+        scene.expect_all_committed()
+
+        save(killed_at_start(), tmp_path)
+        replica.kill_host()
+        scene.publish([number(n) for n in range(1, 21)])
+
+        assert replica.exit_code() == 5, replica.log
+        assert "SIGFPE" in replica.log
+        assert len(scene.auditor.answers) == 20
+        assert scene.committed() == {0: 20}
+        save(least_divided(), tmp_path)
+        scene.replica()
+        scene.expect_kept()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
