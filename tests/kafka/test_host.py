@@ -27,7 +27,10 @@ from tests.models import greedy, killed_at_start, least_divided, save, spinner
 LEAST = -(2**63)
 traps = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide without a trap")
 LIMIT = 768 << 20  # bytes of a host's memory: the model needs a tenth of it
-HOSTILE = str(Path(__file__).parents[1] / "python_models" / "hostile.py")
+HOSTILE = {
+    "MODEL__PATH": str(Path(__file__).parents[1] / "python_models" / "hostile.py"),
+    "MODEL__DEVICE": "auto",  # a model in Python chooses its own
+}
 # What a row of the hostile model begins with, and what its record gets.
 HARMS = {
     666: ("INTERNAL", b"SIGSEGV"),
@@ -198,7 +201,7 @@ def test_hosts_killed_every_second_cost_no_answer(kafka: Cluster, tmp_path: Path
 @quick_at_least_once
 def test_every_harm_that_a_python_model_does_costs_one_record(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """It crashes, exits, hangs with and without the interpreter's lock, is greedy, or raises: all in one batch."""
-    settings = {"MODEL__PATH": HOSTILE, "MODEL__RUN_TIMEOUT_S": "1", "MODEL__MEMORY_LIMIT": str(LIMIT)}
+    settings = {**HOSTILE, "MODEL__RUN_TIMEOUT_S": "1", "MODEL__MEMORY_LIMIT": str(LIMIT)}
     requests = [row(float(n), b"k%d" % n) for n in range(24)]
     for at, harm in enumerate(HARMS):
         requests.insert(3 * at, row(harm, b"%d" % harm))
@@ -222,7 +225,7 @@ def test_every_harm_that_a_python_model_does_costs_one_record(kafka: Cluster, tm
 @pytest.mark.parametrize("harm", [None, 668, 669])
 def test_no_host_outlives_a_killed_worker(kafka: Cluster, tmp_path: Path, harm: float | None) -> None:
     """kill -9 leaves no process behind, whether the host waits or hangs, also with the interpreter's lock."""
-    with Scene(kafka, tmp_path, {"MODEL__PATH": HOSTILE}, partitions=1) as scene:
+    with Scene(kafka, tmp_path, HOSTILE, partitions=1) as scene:
         replica = scene.replica()
         host = replica.host
         if harm is not None:
