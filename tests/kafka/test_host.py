@@ -164,7 +164,7 @@ def test_a_record_that_takes_all_memory_is_answered_and_nobody_else_notices(
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=greedy(), partitions=2) as scene:
         replica = scene.replica()
         with undisturbed(scene, replica):
-            scene.publish(around([number(4 * LIMIT, b"greedy")]))
+            scene.publish(around([number(2 * LIMIT, b"greedy")]))
 
             expect_refused(scene, [b"greedy"], b"memory", code="RESOURCE_EXHAUSTED")
 
