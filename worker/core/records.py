@@ -215,15 +215,3 @@ class Ending(NamedTuple):
     failure: str | None
     seconds: float
     is_in_doubt: bool = False
-
-
-class Suspect(NamedTuple):
-    """A partition whose records ended the process `attempts` times in a row before any of them was settled.
-
-    Its records before offset `until` run alone. The record at `poison`, if any, ended the process while it ran alone.
-    """
-
-    partition: Partition
-    attempts: int
-    poison: int | None
-    until: int

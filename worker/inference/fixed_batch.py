@@ -7,11 +7,9 @@ Each run takes as long as a full one.
 
 from __future__ import annotations
 
-import onnxruntime as ort
-
 from worker.inference.declared_signature import Declared
-from worker.inference.device import CUDA, TENSORRT
 from worker.inference.facts import Padding
+from worker.inference.session import CUDA, TENSORRT, Session
 from worker.settings import ModelSettings
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
@@ -19,7 +17,7 @@ PLANNED_ANEW = "on CUDA a convolution is planned anew for a batch of other rows 
 
 
 def padding_of(
-    session: ort.InferenceSession,
+    session: Session,
     operators: frozenset[str],
     declared: Declared,
     settings: ModelSettings,

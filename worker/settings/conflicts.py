@@ -126,6 +126,11 @@ def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
 def _host(model: ModelSettings) -> Iterator[str]:
     if model.host == "thread":
         yield from _idle("model", model, ["memory_limit"], "with HOST=thread; set WORKER_MODEL__HOST to process")
+        if model.path.suffix == ".py":
+            yield (
+                "WORKER_MODEL__HOST: thread would let a model in Python hold up the worker, because both need the "
+                "interpreter; set it to process"
+            )
 
 
 def _transactions(delivery: DeliverySettings) -> Iterator[str]:

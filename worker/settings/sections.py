@@ -53,7 +53,7 @@ def _readable(name: str) -> str:
 class ModelSettings(Section):
     """Which model is served, and on what."""
 
-    path: Path = Field(description="The ONNX model, a local file.")
+    path: Path = Field(description="The model, a local file: ONNX, or Python (`.py`).")
     name: Text = Field(
         default_factory=lambda section: _readable(section.get("path", Path("model")).stem),
         description="Name that requests may ask for and answers carry; else the file's.",
