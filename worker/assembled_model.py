@@ -73,6 +73,9 @@ def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
     closing.callback(heap.close)
     model, batching = settings.model, settings.batching
     limit = limit_for_host(model.memory_limit, batching.max_inflight_bytes, container_limit())
+    if limit is not None:  # said before a start that may fail for it
+        by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
+        events.noted("model_host_limited", memory_limit=limit, by=by)
     order = Order(model, batching, heap.memory.fd, limit, os.getpid())
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
