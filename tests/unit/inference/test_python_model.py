@@ -371,6 +371,7 @@ def test_a_request_that_it_does_not_take_is_answered_alone(tmp_path: Path) -> No
         ("1 / 0", "it cannot be imported: model.py:1: ZeroDivisionError: division by zero"),
         ("raise SystemExit('used wrongly')", "it cannot be imported: model.py:1: SystemExit: used wrongly"),
         ("\0", "it cannot be imported: model.py: SyntaxError: source code string cannot contain null bytes"),
+        ("raise MemoryError", "model.py:1: MemoryError; it needs more memory (WORKER_MODEL__MEMORY_LIMIT, or"),
         ("x = 1", "it has no class Model, by which a file in Python is served"),
         ("Model = 1", "it has no Model.predict(self, feeds)"),
         ("class Model: ...", "it has no Model.predict(self, feeds)"),
