@@ -30,6 +30,7 @@ from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.chunk import Batch
 from worker.core.deadlines import Punctuality
 from worker.core.failures import RunFailure
 from worker.core.ordering.order_by_key import LEDGERS, Order
@@ -44,7 +45,6 @@ from worker.delivery.last_states import EachState, LastStates
 from worker.delivery.stored_states import StoringSink
 from worker.loop.conduct import Conduct, Parts
 from worker.loop.stateless import Stateless
-from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.ports import Sink, Stage, States, Transactions
 from worker.state import (
@@ -62,6 +62,9 @@ from worker.state.layout import StateTensor
 POISON = 666.0  # the run fails
 NONSENSE = 777.0  # the row's output is NaN
 SHORT = 888.0  # the output has a row too few
+KILLER = 997.0  # the host of the model ends when the batch has run
+HANGING = 998.0  # the batch does not end: its host is killed
+ENDED = "the process of the model ended"  # the failure of either
 
 POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
 BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
@@ -70,9 +73,16 @@ NOTHING_HELD = FirstRejections(Newcomer(), lambda _: None, "x", lambda _: "no", 
 CHUNK = 512  # records of one poll, at most
 
 
+def hangs(batch: Batch) -> bool:
+    """True if a row of the batch hangs."""
+    return bool((batch.feeds["x"] == HANGING).any())
+
+
 def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     """Doubles every row, except the values above."""
     x = feeds["x"]
+    if np.isin(x, (KILLER, HANGING)).any():
+        return RunFailure(ENDED, ended_host=True)
     if (x == POISON).any():
         return RunFailure("poisoned")
     if (x == SHORT).any():
@@ -83,6 +93,8 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
 def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     """Gives the sum of all values of a key, also as its next state; misbehaves as `rows_model` does."""
     x, before = feeds["x"], feeds["sum"]
+    if np.isin(x, (KILLER, HANGING)).any():
+        return RunFailure(ENDED, ended_host=True)
     if (x == POISON).any():
         return RunFailure("poisoned")
     if (x == SHORT).any():
@@ -142,13 +154,13 @@ class World:
         self.lanes = FakeLanes(
             self.model or (summing_model if self.has_state else rows_model), self.clock, self.conduct.lanes
         )
+        self.lanes.hangs = hangs
         self.events = FakeEvents()
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
         self.punctuality = Punctuality(self.clock, self.conduct.lanes)
         self.policies = {MODEL: replace(self.policy, buckets=self.served.buckets)}
         self.batcher = Batcher(self.policies, self.punctuality.needed)
-        self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
         self.codec: Codec | RowCodec = (
@@ -189,7 +201,6 @@ class World:
             states.is_taken = self.by_key.is_taken
             refuse = self.missing == "refuse"
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=states, refuse_missing=refuse)
-            self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
         self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         parts = Parts(
@@ -198,7 +209,6 @@ class World:
             ledger=self.ledger,
             intake=self.intake,
             batcher=self.batcher,
-            suspects=self.suspects,
             stage=self.stage,
             stackers=self.stackers,
             lanes=self.lanes,
@@ -214,7 +224,6 @@ class World:
         )
         self.worker = Worker(parts)
         self.admission = self.worker._admission
-        self.quarantine = self.worker._quarantine
 
     def _kept_outside(self) -> tuple[OutsideStates, ByKey]:
         former, self.outside = self.outside, FakeOutsideStore(self.clock)
@@ -255,7 +264,6 @@ class World:
             ledger=self.ledger,
             encoder=self.codec,
             transactions=sent,
-            group=self.source,
             events=self.events,
             commit_interval=self.commit_interval,
             clock=self.clock,

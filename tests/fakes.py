@@ -34,7 +34,6 @@ from worker.core.records import (
     ReplyForm,
     Standing,
     StateUse,
-    Suspect,
     Timeout,
 )
 from worker.core.rejections import Rejections
@@ -44,7 +43,6 @@ from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombsto
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 
-SUSPECT_FROM = 3  # attempts
 MODEL = ModelKey("m", "1")
 
 
@@ -90,8 +88,6 @@ class Broker:
         self.logs: dict[Partition, list[Record]] = {}
         self.markers: dict[Partition, set[int]] = {}  # offsets that hold no record
         self.committed: dict[Partition, int] = {}
-        self.attempts: dict[Partition, tuple[int, bool]] = {}  # by partition: how often begun, whether alone
-        self.tried: set[tuple[Partition, int]] = set()  # records that were once noted to run alone
         self.answers: list[Message] = []  # acknowledged or committed, in that order
         self.compacted: set[int] = set()  # records of the changelog, by identity
 
@@ -99,12 +95,6 @@ class Broker:
         """Add records. Offsets must grow within a partition; gaps stand for compaction."""
         for record in records:
             self.logs.setdefault(record.partition, []).append(record)
-
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Take the offsets. A commit without a note clears the note before it."""
-        self.committed.update(offsets)
-        for partition in offsets:
-            self.attempts.pop(partition, None)
 
     def changelog(self, partition: Partition) -> list[Message | None]:
         """The changelog's records of the partition, with None for each that was compacted away."""
@@ -146,10 +136,6 @@ class FakeSource:
         self.commit_fate: Callable[[], CommitFate] = CommitFate
         self.commits: list[dict[Partition, int]] = []
         self._not_begun: set[Partition] = set()  # assigned, but no record has come yet
-        self._begun_at: dict[Partition, tuple[int, int]] = {}  # first offset handed out, attempts before this one
-        self.notes_under_way: set[Partition] = set()  # a note for these is on its way
-        self._isolated: dict[Partition, tuple[int, bool]] = {}
-        self.withheld: set[Partition] = set()
         self.rewound: list[Sequence[Partition]] = []
         self.polls: list[tuple[int, float]] = []
         self.is_paused = self.is_closed = False
@@ -196,7 +182,7 @@ class FakeSource:
             assert partition in self.next_offsets, f"{partition} is not ours to commit"
         fate = self.commit_fate()
         if fate.is_taken:
-            self._broker.commit(offsets)
+            self._broker.committed.update(offsets)
         if fate.heard_after is not None:
             result = CommitResult(offsets, {}) if fate.is_taken else CommitResult({}, dict.fromkeys(offsets, "refused"))
             self._clock.at(self._clock.now + fate.heard_after, lambda: self._results.append(result))
@@ -209,56 +195,11 @@ class FakeSource:
         self._clock.stirred += 1
         self.rewound.append(partitions)
         for partition in self.next_offsets.keys() & set(partitions):
-            begun_at, _ = self._begun_at.get(partition, (self.next_offsets[partition], 0))
-            self.next_offsets[partition] = self._broker.committed.get(partition, begun_at)
-            self._started_at[partition] = self.next_offsets[partition]
-            self.withheld.discard(partition)
-
-    def withhold(self, partition: Partition) -> None:
-        self.withheld.add(partition)
-
-    def release(self, partition: Partition) -> None:
-        self.withheld.discard(partition)
+            at = self._broker.committed.get(partition, self._started_at[partition])
+            self.next_offsets[partition] = self._started_at[partition] = at
 
     def positions(self) -> Mapping[Partition, int]:
         return {p: at for p in self._at_rest() if (at := self._past_markers(p)) > self._started_at[p]}
-
-    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        at, is_noted = self._isolated.get(partition, (-1, False))
-        if at == offset:
-            return is_noted
-        self._clock.stirred += 1
-        self._isolated[partition] = offset, False
-        self.notes_under_way.add(partition)
-        self._clock.at(self._clock.now + 0.003, lambda: self._note_alone(partition, offset))
-        return False
-
-    def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        self._clock.stirred += 1
-        self._isolated.pop(partition, None)
-        if not self.lost_power:
-            self._broker.committed[partition] = offset
-            self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
-        return True
-
-    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
-        assert patience > 0
-        if self._isolated.get(partition, (-1, False))[0] == next_offset:
-            self.withdraw_note(partition, next_offset)
-        elif self._broker.attempts.get(partition, (0, False))[1] and not self.lost_power:
-            self._broker.commit({partition: next_offset})
-
-    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
-        ran = {p: at for p, (at, _) in self._isolated.items() if offsets.get(p) == at + 1}
-        for partition, at in ran.items():
-            if partition not in self.notes_under_way:
-                self._clock.stirred += 1
-                self.notes_under_way.add(partition)
-                self._clock.at(self._clock.now + 0.003, lambda p=partition, at=at: self._withdraw(p, at))  # type: ignore[misc]
-        return not ran
-
-    def has_note_under_way(self, partitions: Iterable[Partition]) -> bool:
-        return not self.notes_under_way.isdisjoint(partitions)
 
     def close(self) -> None:
         self.is_closed = True
@@ -282,8 +223,7 @@ class FakeSource:
         return [] if self.is_paused else [(p, self._position(p)) for p in self.next_offsets if self._is_open(p)]
 
     def _is_open(self, partition: Partition) -> bool:
-        is_in_doubt = partition in self._not_begun and self._told().is_in_doubt(partition)
-        return not (is_in_doubt or partition in self.withheld)
+        return partition not in self._not_begun or not self._told().is_in_doubt(partition)
 
     def _position(self, partition: Partition) -> int:
         """The next offset. Before a partition's first record, the group's committed offset counts too."""
@@ -297,34 +237,8 @@ class FakeSource:
             if records:
                 fetched += records
                 self.next_offsets[partition] = records[-1].offset + 1
-                if partition in self._not_begun:
-                    self._begin_attempt(records[0])
+                self._not_begun.discard(partition)
         return fetched
-
-    def _begin_attempt(self, first: Record) -> None:
-        """Note that the assignment's first record is begun, and report a partition that was begun too often."""
-        partition = first.partition
-        attempts, is_alone = self._broker.attempts.get(partition, (0, False))
-        base = self._broker.committed.setdefault(partition, first.offset)
-        self._broker.attempts[partition] = attempts + 1, is_alone
-        self._not_begun.remove(partition)
-        self._begun_at[partition] = first.offset, attempts
-        if attempts >= SUSPECT_FROM:
-            poison = base if is_alone else None
-            self._told().suspected([Suspect(partition, attempts, poison, self._broker.end(partition))])
-
-    def _note_alone(self, partition: Partition, offset: int) -> None:
-        if partition in self.next_offsets and self._isolated.get(partition) == (offset, False) and not self.lost_power:
-            self._broker.committed[partition] = offset
-            self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
-            self._broker.tried.add((partition, offset))
-            self._isolated[partition] = offset, True
-            self.notes_under_way.discard(partition)
-
-    def _withdraw(self, partition: Partition, offset: int) -> None:
-        if partition in self.next_offsets and self._isolated.get(partition) == (offset, True):
-            self.withdraw_note(partition, offset)
-            self.notes_under_way.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
         new = [p for p in partitions if p not in self.next_offsets]
@@ -347,9 +261,7 @@ class FakeSource:
     def _drop(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             del self.next_offsets[partition]
-            self._isolated.pop(partition, None)
-            for left in (self._not_begun, self.notes_under_way, self.withheld):
-                left.discard(partition)
+            self._not_begun.discard(partition)
 
     def _told(self) -> Assignments:
         assert self._assignments is not None
@@ -448,7 +360,6 @@ class FakeTransactions:
         self.inside += map(Message._make, messages)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        assert not self._source.has_note_under_way(offsets), "a commit outside would undo this one"
         self.commits.append((self.inside, dict(offsets)))
         fate, inside, offsets = self.fate(), self.inside, dict(offsets)
         self._end(fate, lambda: self._take(fate, inside, offsets))
@@ -482,7 +393,7 @@ class FakeTransactions:
             return
         if offsets.keys() <= self._source.next_offsets.keys():
             self._broker.answers += inside
-            self._broker.commit(offsets)
+            self._broker.committed.update(offsets)
         else:
             self._failed = "fenced off by the group"
 
@@ -509,13 +420,20 @@ Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
 class FakeLanes:
     """Lanes that need `seconds` of the clock for a run. `is_broken`: every run fails, the warm-up batch too.
 
-    All models compute the same; every run of the `broken` one fails.
+    All models compute the same; every run of the `broken` one fails. A run that `hangs` takes `run_timeout`. The lanes
+    are in a host, which ends where the model gives a failure that says so: all batches that it runs fail with it. The
+    next host begins `start_seconds` later with what waits.
     """
+
+    more_ahead = 0
 
     def __init__(self, model: Model, clock: Clock, lanes: int = 1) -> None:
         self._model = model
         self._clock = clock
-        self._free = lanes
+        self._lanes = lanes
+        self._running: dict[int, Batch | ModelKey] = {}  # by the number of its start
+        self._numbers = count()
+        self._begins_at = 0.0  # the next host
         self._waiting: deque[Batch | ModelKey] = deque()  # a key: its warm-up batch
         self._home: list[Finished] = []
         self._probes_out = 0
@@ -524,6 +442,9 @@ class FakeLanes:
         self.ran: list[Batch] = []
         self.probes = 0
         self.seconds: Callable[[], float] = lambda: 0.004
+        self.hangs: Callable[[Batch], bool] = lambda _: False
+        self.run_timeout, self.start_seconds = 1.0, 0.05
+        self.hosts = 1
         self.is_broken = False
         self.broken: ModelKey | None = None
 
@@ -562,16 +483,38 @@ class FakeLanes:
                 self.in_flight -= 1
         return home
 
-    def _start(self) -> None:
-        while self._free and self._waiting:
-            self._free -= 1
-            batch, seconds = self._waiting.popleft(), self.seconds()
-            if isinstance(batch, Batch):
-                self.began.append((batch, self._clock.now))
-            self._clock.at(self._clock.now + seconds, lambda b=batch, s=seconds: self._finish(b, s))  # type: ignore[misc]
+    def end_host(self, why: str) -> Sequence[Batch]:
+        """End the host. Returns the batches that it ran: each fails. A warm-up batch is run again."""
+        ended = [*self._running.values()]
+        self._running.clear()
+        failure, batches = RunFailure(why, ended_host=True), [item for item in ended if isinstance(item, Batch)]
+        self._home += [Finished(batch, None, failure, 0.0, batch.model) for batch in batches]
+        self._waiting.extendleft(item for item in ended if not isinstance(item, Batch))
+        self.hosts += 1
+        self._begins_at = self._clock.now + self.start_seconds
+        self._clock.at(self._begins_at, self._start)
+        return batches
 
-    def _finish(self, item: Batch | ModelKey, seconds: float) -> None:
-        self._free += 1
+    def _start(self) -> None:
+        while self._clock.now >= self._begins_at and self._waiting and self._has_room_for(self._waiting[0]):
+            item, number = self._waiting.popleft(), next(self._numbers)
+            self._running[number] = item
+            seconds = self.seconds()
+            if isinstance(item, Batch):
+                self.began.append((item, self._clock.now))
+                seconds = self.run_timeout if self.hangs(item) else seconds
+            self._clock.at(self._clock.now + seconds, lambda n=number, s=seconds: self._finish(n, s))  # type: ignore[misc]
+
+    def _has_room_for(self, item: Batch | ModelKey) -> bool:
+        """True if a lane is free. Nothing runs beside a batch that is to be alone."""
+        if any(map(_is_alone, [item, *self._running.values()])):
+            return not self._running
+        return len(self._running) < self._lanes
+
+    def _finish(self, number: int, seconds: float) -> None:
+        item = self._running.get(number)
+        if item is None:  # its host has ended
+            return
         batch, model = (item, item.model) if isinstance(item, Batch) else (None, item)
         outcome: Sequence[Array] | RunFailure = ()
         if self.is_broken or model == self.broken:
@@ -580,8 +523,16 @@ class FakeLanes:
             self.ran.append(batch)
             outcome = self._model(batch.all_feeds)
         outputs, failure = (None, outcome) if isinstance(outcome, RunFailure) else (outcome, None)
+        if failure is not None and failure.ended_host:
+            self.end_host(failure.message)
+            return
+        del self._running[number]
         self._home.append(Finished(batch, outputs, failure, seconds, model))
         self._start()
+
+
+def _is_alone(item: Batch | ModelKey) -> bool:
+    return isinstance(item, Batch) and item.is_alone
 
 
 class FakeSignals:
@@ -611,7 +562,6 @@ class FakeEvents:
         self.settled_at: list[float] = []
         self.commit_results: list[CommitResult] = []
         self.endings: list[tuple[Ending, int]] = []
-        self.suspects: list[Suspect] = []
         self.troubles: list[str | None] = []
         self.applied: list[tuple[Record, int]] = []
 
@@ -648,9 +598,6 @@ class FakeEvents:
 
     def restored(self, partition: Partition, keys: int, seconds: float) -> None:
         self.restored_keys.append((partition, keys, seconds))
-
-    def suspected(self, suspects: Sequence[Suspect]) -> None:
-        self.suspects += suspects
 
     def taken(self, records: int) -> None:
         self.counted["taken"] += records
@@ -758,9 +705,6 @@ class RowCodec:
             alike.setdefault((kind, number if self._keeps_order else 0), []).extend(group)
         return Reading([_chunk([records[at] for at in its_own], its_own) for its_own in alike.values()], rejections)
 
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        return Rejection(record, code, message, RAW)
-
     def _refusal(self, record: Record) -> Rejection | None:
         value = record.value or b""
         if value == b"skip" or not value or len(value) % 4:
@@ -775,8 +719,9 @@ class RowCodec:
             own = np.ascontiguousarray(output[start : start + rows], dtype="<f4")
             start += rows
             if (own == self.TOO_LARGE).any():
-                answers.append(self.refuse(record, Code.RESOURCE_EXHAUSTED, "too large"))
-                self._tell(answers[-1])  # type: ignore[arg-type]  # it is the rejection
+                rejection = Rejection(record, Code.RESOURCE_EXHAUSTED, "too large", RAW)
+                answers.append(rejection)
+                self._tell(rejection)
             else:
                 answers.append(_message("responses", record, own.tobytes(), "ok"))
         return answers

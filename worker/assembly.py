@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from worker import telemetry
@@ -19,7 +18,7 @@ from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, state
 from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
 from worker.codecs.wire_contract import Wire
-from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
+from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.linger import Linger
 from worker.core.deadlines import Punctuality
@@ -42,7 +41,6 @@ from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.loop.conduct import Conduct, Parts
 from worker.loop.stateless import Stateless
-from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
@@ -119,8 +117,6 @@ def assemble(
     rejections = Rejections(limit or None)
     plain = Codec([signature], wire, events.rejected, rejections)
     codec, traced_lanes = (plain, lanes) if tracing is None else tracing.around(plain, lanes)
-    # The steps of a sequence run one by one, also in an isolated run.
-    alone = policy if stateful is None else replace(policy, max_rows=1)
     parts = Parts(
         source=source,
         codec=codec,
@@ -128,7 +124,6 @@ def assemble(
         intake=Intake(bounds, ledger, MOST_POLLED),
         stage=batcher if by_key is None else by_key,
         batcher=batcher,
-        suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
         stackers={signature.key: _stacker(settings, model, rooms, stateful)},
         lanes=traced_lanes,
         punctuality=punctuality,
@@ -231,7 +226,6 @@ def _delivery(
         ledger=ledger,
         encoder=codec,
         transactions=outlet if stateful is None else stateful.transactions(outlet),
-        group=source,
         events=events,
         commit_interval=interval,
         clock=clock,

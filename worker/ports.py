@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
-from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
     Answer,
@@ -23,7 +22,6 @@ from worker.core.records import (
     Partition,
     Record,
     Rejection,
-    Suspect,
 )
 
 
@@ -72,50 +70,25 @@ class Offsets(Protocol):
         """Read these partitions again from their committed offsets. Until these are known, no record of them comes."""
 
 
-class IsolationNotes(Protocol):
-    """The group's help for an isolated run: a note that outlives the process, and partitions that wait."""
-
-    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        """Note with the group that this record is about to run alone. Call it again until it returns True."""
-
-    def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Withdraw a note of `note_isolated_run`: the record is left to its next owner, and ended no process.
-
-        A caller that can wait calls it again until it returns True.
-        """
-
-    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
-        """Clear the note of a run that is left, waiting at most `patience` seconds for the group.
-
-        For a rebalance and an end, where no poll brings results. The group's offset becomes `next_offset`: the record's
-        own, which leaves it to its next owner, or the one after it, if it is settled.
-        """
-
-    def withhold(self, partition: Partition) -> None:
-        """Stop fetching this partition, until `release`, `rewind` or its next assignment."""
-
-    def release(self, partition: Partition) -> None:
-        """Fetch this partition again."""
-
-
-class GroupSource(Source, Offsets, IsolationNotes, Protocol):
+class GroupSource(Source, Offsets, Protocol):
     """A consumer in its group, as the loop needs it."""
 
 
 class Assignments(Protocol):
     """The callbacks that a source makes inside `poll` and `close` when partitions come and go. The worker has them.
 
-    `suspected` comes before any record of those partitions. `revoked` finishes running batches, so it may raise a
-    `Stop`.
+    `revoked` finishes running batches, so it may raise a `Stop`.
     """
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition]) -> None: ...
     def lost(self, partitions: Sequence[Partition]) -> None: ...
-    def suspected(self, suspects: Sequence[Suspect]) -> None: ...
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """True if an offset of an earlier assignment may still be committed: until then no new one may be."""
+        """True if no record of the partition may come yet, and its offset in the group may still change.
+
+        An offset of an earlier assignment may still be committed, or the states of its keys are not here.
+        """
 
 
 class Codec(Protocol):
@@ -123,9 +96,6 @@ class Codec(Protocol):
 
     def read(self, records: Sequence[Record]) -> Reading:
         """Decode and judge records of one partition, at least one, in order."""
-
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        """The rejection of a record whose value is not looked at."""
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         """The answers to a chunk that the model answered, by index. One that cannot be written is a rejection."""
@@ -162,8 +132,6 @@ class NextStage(Stage, Protocol):
 class States(Protocol):
     """The states of the keys of a model with state (`state/states.py`), or none."""
 
-    keeps_order: bool  # a key's records must run in order
-
     @property
     def wait(self) -> float | None:
         """The most seconds that the loop may wait while states are coming; None if it may wait as long as it likes."""
@@ -175,7 +143,6 @@ class States(Protocol):
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def is_restoring(self, partition: Partition) -> bool: ...
     def restore_some(self) -> bool: ...
-    def is_here(self, record: Record) -> bool: ...
     def conclude(self, predictions: Sequence[Prediction]) -> None: ...
     def rewind(self, partitions: Collection[Partition]) -> None: ...
     def take_back(self, records: Iterable[Record]) -> None:
@@ -203,8 +170,12 @@ class Lanes(Protocol):
         """The number of batches submitted and not yet fetched by `finished`, without probes."""
 
     @property
+    def more_ahead(self) -> int:
+        """How many more batches than usual should be in flight, because they are brief."""
+
+    @property
     def is_busy(self) -> bool:
-        """True if a batch or a probe waits or runs, so that it may finish while the loop does something else."""
+        """True if a batch or a probe waits or runs whose end should be looked for soon."""
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch. One that should take little time may run at once, and is then finished."""
@@ -239,8 +210,8 @@ class Delivery(Protocol):
     def push(self) -> None:
         """Let no message wait for company, because no more outcomes are coming for now."""
 
-    def commit_promptly(self, *, is_urgent: bool) -> None:
-        """Commit as soon as there is something to commit, while it is urgent."""
+    def commit_promptly(self) -> None:
+        """Commit as soon as there is something to commit, from now on."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Settle and commit as much as possible by then; forget the rest. Returns how many records leave unsettled."""
@@ -284,19 +255,6 @@ class Transactions(Protocol):
         """Serve the client's callbacks, waiting at most `timeout` seconds for the first."""
 
 
-class GroupCommits(Protocol):
-    """The group's commits outside of transactions."""
-
-    def has_note_under_way(self, partitions: Collection[Partition]) -> bool:
-        """True if a commit outside transactions is under way for one of these; it could undo a transaction's commit."""
-
-    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
-        """Withdraw the notes of records that ran alone, and whose answers these next offsets cover.
-
-        Call it again until it returns True.
-        """
-
-
 class Events(Protocol):
     """The loop's and the delivery's reports to logs and metrics: a few calls per batch, and one per rejection."""
 
@@ -304,7 +262,6 @@ class Events(Protocol):
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None: ...
     def lost(self, partitions: Sequence[Partition], unsettled: int) -> None: ...
     def rewound(self, partitions: Sequence[Partition]) -> None: ...
-    def suspected(self, suspects: Sequence[Suspect]) -> None: ...
     def taken(self, records: int) -> None: ...
 
     def batch_closed(self, batch: Batch, waited: float) -> None:

@@ -22,7 +22,6 @@ from worker.codecs import dead_letters
 from worker.codecs import request_headers as envelope
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
-from worker.core.failures import Code
 from worker.core.records import UNREADABLE_HEADER
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8"))
@@ -181,7 +180,7 @@ def test_the_headers_written_are_those_of_the_document() -> None:
     binary = exchange._replace(headers=[*sent, ("accept", b"application/octet-stream")])
     outputs = arrays("json", signature("json").outputs)
     narrow = Codec([signature("json")], Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
-    large = narrow.refuse(exchange._replace(key=b"k" * 1000), Code.INVALID_ARGUMENT, "no")
+    [(_, large)] = narrow.read([exchange._replace(key=b"k" * 1000, value=b"no")]).rejections
 
     messages = [
         answer(codec("json"), exchange, outputs),

@@ -11,10 +11,10 @@ import pytest
 
 from tests.fakes import Broker, Clock, FakeSource
 from tests.kafka.cluster import Cluster, Sent, fresh
-from worker.core.records import CommitResult, Partition, Record, Suspect
+from worker.core.records import CommitResult, Partition, Record
 from worker.kafka.client.membership import Membership
 from worker.kafka.consumer.source import KafkaSource
-from worker.ports import Assignments, GroupCommits, IsolationNotes, Offsets, Source
+from worker.ports import Assignments, GroupSource
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 
@@ -32,16 +32,12 @@ class Heard:
     def __init__(self) -> None:
         self.events: list[tuple[str, Partition]] = []
         self.held: set[Partition] = set()
-        self.suspects: list[Suspect] = []
-        self.last_act: Callable[[], object] | None = None  # before they go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self.events += [("assigned", p) for p in partitions]
         self.held |= set(partitions)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        if self.last_act is not None:
-            self.last_act()
         self.events += [("revoked", p) for p in partitions]
         self.held -= set(partitions)
 
@@ -49,15 +45,8 @@ class Heard:
         self.events += [("lost", p) for p in partitions]
         self.held -= set(partitions)
 
-    def suspected(self, suspects: Sequence[Suspect]) -> None:
-        self.suspects += suspects
-
     def is_in_doubt(self, partition: Partition) -> bool:  # nothing was committed
         return False
-
-
-class Consumer(Source, Offsets, IsolationNotes, GroupCommits, Protocol):
-    """A consumer for the loop and the transactions."""
 
 
 class Stage(Protocol):
@@ -69,7 +58,7 @@ class Stage(Protocol):
     def send(self, partition: Partition, count: int) -> None:
         """Append records with key `k`, a header `n` and the values 0, 1, 2..."""
 
-    def join(self, assignments: Assignments) -> Consumer: ...
+    def join(self, assignments: Assignments) -> GroupSource: ...
 
 
 class FakeStage:
@@ -86,7 +75,7 @@ class FakeStage:
             offset = self._broker.end(partition)
             self._broker.append(Record(partition, offset, b"k", b"%d" % n, [("n", b"%d" % n)], 0))
 
-    def join(self, assignments: Assignments) -> Consumer:
+    def join(self, assignments: Assignments) -> GroupSource:
         source = FakeSource(self._broker, self._clock)
         source.subscribe(assignments)
         source.assign(*self.partitions)
@@ -114,7 +103,7 @@ class KafkaStage:
             partition.topic, [Sent(b"k", b"%d" % n, [("n", b"%d" % n)], partition.number) for n in range(count)]
         )
 
-    def join(self, assignments: Assignments) -> Consumer:
+    def join(self, assignments: Assignments) -> GroupSource:
         source = KafkaSource(self._kafka, self._membership, LOGGER)
         source.subscribe(assignments)
         return source
@@ -172,25 +161,6 @@ class Member:
         self.poll_until(lambda: len(self.records) >= count)
         assert {record.partition for record in self.records} == {partition}
         return [record.offset for record in self.records]
-
-    def is_quiet(self, polls: int = 10) -> bool:
-        """True if nothing comes for a while."""
-        return not any(self.poll() for _ in range(polls))
-
-    def await_notes(self, *partitions: Partition) -> None:
-        self.poll_until(lambda: not self.source.has_note_under_way(partitions))
-
-    def try_alone(self, partition: Partition, offset: int) -> None:
-        self.poll_until(lambda: self.source.note_isolated_run(partition, offset))
-
-
-def hand_out(stage: Stage, partition: Partition, times: int) -> None:
-    """Let one member after the other, `times` times, take its first record and settle nothing."""
-    for _ in range(times):
-        member = Member(stage)
-        member.poll_until(lambda m=member: bool(m.records))  # type: ignore[misc]
-        member.await_notes(partition)
-        member.source.close()
 
 
 def test_records_come_in_order_with_all_they_hold(stage: Stage) -> None:
@@ -329,191 +299,4 @@ def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
     stage.send(stage.partitions[0], 5)
 
     assert member.read(stage.partitions[0], 5) == list(range(5))
-    member.source.close()
-
-
-def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) -> None:
-    """The others flow, and the end of a pause of all partitions does not release it."""
-    first, second = stage.partitions[:2]
-    member = Member(stage)
-    member.poll_until_all_held(stage)
-
-    member.source.withhold(first)
-    stage.send(first, 20)
-    stage.send(second, 20)
-    assert member.read(second, 20) == list(range(20))
-    member.source.pause()
-    member.source.resume()
-
-    assert member.is_quiet()
-    member.source.release(first)
-    assert member.read(first, 20) == list(range(20))
-    member.source.close()
-
-
-def test_a_partition_handed_out_three_times_without_progress_is_suspect(stage: Stage) -> None:
-    """It is suspect up to its end at the next hand-out: all records that can have been in flight lie below."""
-    suspect, other = stage.partitions[:2]
-    stage.send(suspect, 10)
-    hand_out(stage, suspect, times=3)
-    stage.send(suspect, 2)
-    stage.send(other, 2)
-
-    member = Member(stage)
-    member.poll_until(lambda: len(member.records) == 14)
-
-    assert member.heard.suspects == [Suspect(suspect, 3, None, 12)]
-    member.source.close()
-
-
-def test_a_suspect_is_told_before_its_first_record(stage: Stage) -> None:
-    """Its records must not get into a batch."""
-    partition = stage.partitions[0]
-    stage.send(partition, 10)
-    hand_out(stage, partition, times=3)
-
-    member = Member(stage)
-    while not member.poll(most=3):
-        pass  # its first records are waited for
-
-    assert member.heard.suspects == [Suspect(partition, 3, None, 10)]
-    member.source.close()
-
-
-def test_progress_ends_the_count(stage: Stage) -> None:
-    """Any commit of an offset clears it."""
-    partition = stage.partitions[0]
-    stage.send(partition, 10)
-    hand_out(stage, partition, times=2)
-    member = Member(stage)
-    member.read(partition, 10)
-    member.await_notes(partition)
-    member.commit({partition: 1})
-    member.source.close()
-
-    hand_out(stage, partition, times=2)
-    member = Member(stage)
-    member.read(partition, 9)
-
-    assert not member.heard.suspects
-    member.source.close()
-
-
-def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: Stage) -> None:
-    """The note stays until the record is settled, however often the process dies before."""
-    partition = stage.partitions[0]
-    stage.send(partition, 10)
-    hand_out(stage, partition, times=3)
-    member = Member(stage)
-    member.read(partition, 10)
-    member.commit({partition: 4})
-    member.try_alone(partition, 4)
-    member.source.close()
-
-    hand_out(stage, partition, times=1)
-    member = Member(stage)
-    offsets = member.read(partition, 6)
-
-    assert offsets == list(range(4, 10))
-    assert member.heard.suspects == [Suspect(partition, 5, 4, 10)]
-    member.source.close()
-
-
-def with_an_isolated_run(stage: Stage, partition: Partition) -> Member:
-    """A member that tries a suspect's first record alone, and withdraws the note as it leaves."""
-    stage.send(partition, 10)
-    hand_out(stage, partition, times=3)
-    member = Member(stage)
-    member.read(partition, 10)
-    member.try_alone(partition, 0)
-    member.heard.last_act = lambda: member.source.withdraw_note(partition, 0)
-    return member
-
-
-def expect_nobody_convicted(stage: Stage, partition: Partition) -> None:
-    """Fail the test unless the next owner counts the attempt and knows of no isolated run."""
-    heir = Member(stage)
-    heir.read(partition, 10)
-    assert heir.heard.suspects == [Suspect(partition, 4, None, 10)]
-    heir.source.close()
-
-
-def test_an_isolated_run_that_is_broken_off_marks_no_poison(stage: Stage) -> None:
-    """The note is withdrawn as the partition leaves; the next owner gets only the count of attempts."""
-    partition = stage.partitions[0]
-    member = with_an_isolated_run(stage, partition)
-
-    member.source.close()
-
-    expect_nobody_convicted(stage, partition)
-
-
-def test_the_note_of_a_run_that_is_left_is_cleared_before_its_partition_moves(stage: Stage) -> None:
-    """A worker that ends clears it: no poll follows, and in `close` the client reports nothing of the group."""
-    partition = stage.partitions[0]
-    member = with_an_isolated_run(stage, partition)
-    member.heard.last_act = None
-
-    member.source.clear_note(partition, 0, 5.0)
-    member.source.close()
-
-    expect_nobody_convicted(stage, partition)
-
-
-def test_the_note_of_a_run_that_is_settled_is_cleared_by_a_commit_behind_it(stage: Stage) -> None:
-    """The commit of its answer may have been refused. There was progress: the next owner has no suspect."""
-    partition = stage.partitions[0]
-    member = with_an_isolated_run(stage, partition)
-    member.heard.last_act = None
-
-    member.source.clear_note(partition, 1, 5.0)
-    member.source.close()
-
-    heir = Member(stage)
-    assert heir.read(partition, 9) == list(range(1, 10))
-    assert heir.heard.suspects == []
-    heir.source.close()
-
-
-def test_a_withdrawn_note_is_known_once_the_group_has_taken_it(stage: Stage) -> None:
-    """A note sent while the member leaves the group gets its result too late."""
-    partition = stage.partitions[0]
-    member = with_an_isolated_run(stage, partition)
-
-    member.poll_until(lambda: member.source.withdraw_note(partition, 0))
-    member.source.close()
-
-    expect_nobody_convicted(stage, partition)
-
-
-def test_the_notes_of_records_that_ran_are_withdrawn_before_their_answers_are_committed(stage: Stage) -> None:
-    """Only notes of records just below the offsets to commit are withdrawn."""
-    partition = stage.partitions[0]
-    member = with_an_isolated_run(stage, partition)
-    member.heard.last_act = None
-
-    assert member.source.withdraw_notes({partition: 2, stage.partitions[1]: 1})
-    assert not member.source.withdraw_notes({partition: 1})
-    member.poll_until(lambda: member.source.withdraw_notes({partition: 1}))
-    member.source.close()
-
-    expect_nobody_convicted(stage, partition)
-
-
-def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:
-    """The process did not die, so the count stays."""
-    partition = stage.partitions[0]
-    stage.send(partition, 10)
-    member = Member(stage)
-    for _ in range(5):
-        member.read(partition, 10)
-        member.await_notes(partition)
-        member.source.rewind([partition])
-    member.source.close()
-
-    hand_out(stage, partition, times=2)
-    member = Member(stage)
-    member.read(partition, 10)
-
-    assert [suspect.attempts for suspect in member.heard.suspects] == [3]
     member.source.close()

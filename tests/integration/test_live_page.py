@@ -200,6 +200,10 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         browser.wait(lambda: browser.text("#phase") == "Cut off from Kafka", "it is cut off")
 
         shown.events.consumer_seen(1, {})
+        shown.events.host_ended(HostEnd.CRASH, "SIGSEGV", 1)
+        shown.turn()
+        browser.wait(lambda: browser.text("#verdict").startswith("The model's process ended "), "its host ended")
+
         shown.worker.stop_asked = True
         shown.turn()
         browser.wait(lambda: browser.text("#phase") == "Draining", "it drains")

@@ -41,6 +41,12 @@ quick_exactly_once = pytest.mark.parametrize(
 # The other group protocol with the long runs only.
 quick_consumer = pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.slow)])
 quick_classic = pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.slow)])
+# A static member that comes back gets its partitions at once, like a restarted pod of a StatefulSet.
+COMES_BACK: Mapping[str, str] = {
+    "KAFKA__GROUP_PROTOCOL": "classic",
+    "KAFKA__SESSION_TIMEOUT_MS": "6000",
+    "KAFKA__GROUP_INSTANCE_ID": "the-one",
+}
 # Random rows, all different: the value shows an answer that belongs to another request.
 ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
 
@@ -54,6 +60,14 @@ def row(number: int) -> bytes:
 def raw(number: int, *, key: bytes | None = None, partition: int = -1) -> Sent:
     """The n-th raw request."""
     return Sent(key, row(number), [RAW_HEADER], partition)
+
+
+def wait_until_running(replica: Replica) -> None:
+    """Wait until an inference runs."""
+    deadline = time.monotonic() + TIMEOUT
+    while not replica.metric("inference_worker_inference_running_seconds"):
+        assert time.monotonic() < deadline, "nothing runs"
+        time.sleep(0.05)
 
 
 class Scene:

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster
-from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once
+from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once, wait_until_running
 from tests.kafka.spins import spin
 from tests.kafka.test_faults import RATE, expect_unharmed
-from tests.kafka.test_killers import wait_until_running
 from tests.models import spinner
 
 # A transaction stays open for two seconds while answers come: long enough to be hit.

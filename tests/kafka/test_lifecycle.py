@@ -13,9 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.kafka.broker import JvmBroker, free_port
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.replica import Replica, cpu_seconds
-from tests.kafka.scene import RAW_HEADER, Scene, quick_at_least_once, quick_exactly_once, raw
+from tests.kafka.scene import RAW_HEADER, Scene, quick_at_least_once, quick_exactly_once, raw, wait_until_running
 from tests.kafka.spins import spin, turns
-from tests.kafka.test_killers import wait_until_running
 from tests.models import fixed_batch, identity, save, slow_lookup, spinner
 
 

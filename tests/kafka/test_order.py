@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.kafka.cluster import Cluster, Sent
-from tests.kafka.scene import Scene
+from tests.kafka.scene import COMES_BACK, Scene
 from tests.kafka.spins import spin
-from tests.kafka.test_killers import COMES_BACK
 from tests.models import spinner
 
 SLOW_SECONDS = 4.0

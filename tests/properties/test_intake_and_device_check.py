@@ -75,10 +75,10 @@ EVENTS = st.lists(
 
 
 @meeting(
-    "a probe", "a probe that clears suspects", "a success while a probe is out", "asked again while a probe is out"
+    "a probe", "a probe that clears rejections", "a success while a probe is out", "asked again while a probe is out"
 )
 @given(EVENTS)
-def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> None:
+def test_every_rejection_leaves_once_and_only_with_proof(events: list[str]) -> None:
     """No rejection leaves before a success or a probe, none twice, and none stays once the lanes are idle."""
     check = DeviceCheck()
     waiting: list[int] = []
@@ -100,7 +100,7 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
         elif event == "success" or probes_out:
             met("a success while a probe is out", is_so=event == "success" and probes_out > 0)
             if event == "probed":
-                met("a probe that clears suspects", is_so=bool(waiting))
+                met("a probe that clears rejections", is_so=bool(waiting))
                 check.probed()
                 probes_out = 0
             assert [one.rejection.record.offset for one in check.cleared()] == waiting

@@ -58,12 +58,12 @@ def schedules(guarantee: str) -> None:
 
 def all_killers(guarantee: str) -> None:
     for some in killers.KILLERS.values():
-        killers.test_the_killers_are_found_in_a_few_lives_and_no_other_record(killers.GUARANTEES[guarantee], some)
-    killers.test_an_isolated_run_whose_answer_is_not_committed_begins_again(killers.GUARANTEES[guarantee])
+        killers.test_the_killers_are_found_in_one_life_and_no_other_record(killers.GUARANTEES[guarantee], some)
+        killers.test_the_killers_are_found_in_one_life_and_no_other_record(
+            killers.TWO_LANES[f"{guarantee}-two_lanes"], some
+        )
     for seed in range(killers.FEW):
         killers.test_any_killers_anywhere_are_found_and_no_other_record(seed)
-    if killers.GUARANTEES[guarantee].is_exact:
-        killers.test_a_stop_in_an_isolated_run_marks_no_record(killers.GUARANTEES[guarantee], "commit transaction")
 
 
 def deadly_schedules(guarantee: str) -> None:

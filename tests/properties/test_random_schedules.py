@@ -18,7 +18,7 @@ from tests.properties.simulation.schedules import Play
 from worker.core.ordering.order_by_key import Order
 
 FEW, MANY = 30, 3000
-FEW_DEADLY = 60  # enough to catch a worker that tells the group only once
+FEW_DEADLY = 60
 
 GUARANTEES: dict[str, tuple[bool, Order, Memory | None]] = {
     "at_least_once": (False, "partition", None),

@@ -19,7 +19,7 @@ from worker import app, assembled_states, assembly, telemetry
 from worker.assembly import MOST_POLLED
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
-from worker.core.batching.back_pressure import RESERVE, Bounds
+from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.chunk import Finished
 from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections
@@ -136,7 +136,7 @@ class Assembled:
             closing=self.closing,
         )
         worker = self.worker
-        nouns = [worker._admission, worker._dispatch, worker._outcomes, worker._quarantine, worker]
+        nouns = [worker._admission, worker._dispatch, worker._outcomes, worker]
         self.held: dict[str, Any] = {name: part for noun in nouns for name, part in vars(noun).items()}
         (stacker,) = self.held["_stackers"].values()
         self.signature: Signature = stacker.signature
@@ -259,13 +259,12 @@ def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
-    """The bounds are for records, rows and bytes taken, batches and lanes. All of them may be suspect."""
+    """The bounds are for records, rows and bytes taken, batches and lanes."""
     intake = assembled.held["_intake"]
 
     assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
     assert intake._most_polled == MOST_POLLED
     assert assembled.conduct.polled_beside_runs == 4 * 48
-    assert assembled.held["_suspects"]._most_in_flight == 1001 + RESERVE
     assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 4)
     assert len(assembled.held["_lanes"]._threads) == 3
 
@@ -355,7 +354,6 @@ def test_exactly_once_has_the_id_and_the_time_that_were_set(assemble: Callable[.
     assert member == made.held["_source"].member
     assert made.outlet.waited == 1
     assert delivery._commit_interval == 0.35
-    assert delivery._commits is made.held["_source"]
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])

@@ -33,7 +33,6 @@ from tests.unit.loop import (
     test_chunks,
     test_deadlines,
     test_hostile_values,
-    test_isolated_runs,
     test_turning,
 )
 from tests.unit.state import test_in_the_loop as test_state
@@ -48,24 +47,20 @@ from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Pool
 from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused, refusal
 from worker.core.failures import Code, RunFailure
-from worker.core.ordering.ledger import Place, Stretch
+from worker.core.ordering.ledger import Stretch
 from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Record, Rejection
 from worker.core.tensors import stacking
 from worker.core.tensors.stacking import Split, Stacker
 from worker.delivery.at_least_once import AtLeastOnce
-from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink
 from worker.kafka import changelog
 from worker.kafka.consumer.flow import By, Pauses
-from worker.kafka.offsets.group_offsets import Notes
 from worker.kafka.producer.sink import KafkaSink, Receipt
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes
-from worker.loop.quarantine import Quarantine
-from worker.loop.suspects import Suspects
 from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker, changes
 from worker.state.keeping import KeptStates
 from worker.state.key_slots import KeySlots
@@ -77,7 +72,6 @@ _sort = Batcher._sorted
 _read = RequestReader.read
 _write = AnswerWriter.write
 _make = KafkaTransactions.__init__
-_add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
 _cut = Stretch.cut
 _take = Chunk.take
@@ -85,7 +79,6 @@ _parts = columns._parts
 _refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
-_note = Notes.note
 _conclude = Outcomes.conclude
 
 
@@ -106,11 +99,6 @@ def _take_the_member_once(self: KafkaTransactions, *arguments: Any) -> None:
     _make(self, kafka, topics, name, timeout_ms, lambda: taken, *others)
 
 
-def _withhold_none(self: Suspects, record: Any, place: Place, **more: bool) -> bool:
-    _add(self, record, place, **more)
-    return False
-
-
 def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
     _hear(self)
     if self._commit_lost_at is not None:
@@ -120,14 +108,6 @@ def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
 def _answer_one_twice(self: Stretch, count: int) -> tuple[Stretch, Stretch]:
     first, rest = _cut(self, count)
     return first, rest._replace(start=rest.start - 1)
-
-
-def _commit_beside_a_note(self: ExactlyOnce, now: float) -> bool:
-    return self._is_complete or now >= self._commit_due
-
-
-def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
-    return bool(run.is_called)
 
 
 def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Pool, Chunk]]:
@@ -182,11 +162,6 @@ def _count_the_last_alone(self: Codec, answers: Sequence[Answer]) -> Sequence[Fi
     if not isinstance(answers[-1], Rejection):
         self._rejections.predicted()
     return messages
-
-
-def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
-    _note(self, partition, note)
-    return True
 
 
 def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
@@ -402,12 +377,6 @@ PLANTED: Mapping[str, Planted] = {
         _count_what_comes_again,
         lambda _: test_state.test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(joins=False),
     ),
-    "what follows a suspect's records does not wait for them": Planted(
-        Quarantine,
-        "_must_wait",
-        _take_what_is_being_restored,
-        lambda _: test_state.test_what_comes_behind_a_suspects_records_runs_from_their_states(joins=False),
-    ),
     "a changelog ends where its leader does not say": Planted(
         changelog,
         "known_offset",
@@ -526,18 +495,6 @@ PLANTED: Mapping[str, Planted] = {
         _nothing,
         on_transactions(test_kafka_transactions.test_what_is_open_at_the_end_is_taken_back),
     ),
-    "a suspect's records are all taken": Planted(
-        Suspects,
-        "add",
-        _withhold_none,
-        lambda _: test_isolated_runs.test_many_records_of_a_suspect_stay_with_kafka(exactly_once=False),
-    ),
-    "the note of a record that may have been committed is withdrawn": Planted(
-        Quarantine,
-        "_has_note",
-        _withdraw_what_is_in_doubt,
-        lambda _: test_isolated_runs.test_a_note_is_kept_where_the_transaction_may_have_been_committed(),
-    ),
     "two versions of a model share a batch": Planted(
         Batcher,
         "_sorted",
@@ -583,18 +540,6 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_exactly_once.test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_chunk(
             test_exactly_once.world_of()
         ),
-    ),
-    "a transaction ends beside a note of its partition": Planted(
-        ExactlyOnce,
-        "_is_due",
-        _commit_beside_a_note,
-        lambda _: test_exactly_once.test_a_transaction_waits_for_a_commit_outside_of_it(test_exactly_once.world_of()),
-    ),
-    "records are handed out before their attempt is noted": Planted(
-        Notes,
-        "note",
-        _believe_that_it_is_noted,
-        on_a_source(test_gates.test_nothing_is_handed_out_before_its_attempt_is_noted),
     ),
     "who releases a partition releases it for all": Planted(
         Pauses,

@@ -86,11 +86,6 @@ class RequestReader:
         form = self._envelopes.read(record.headers).form
         return looks_like(record.value, form.content_type) if record.value else None
 
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        """The rejection of a record whose value is not looked at."""
-        form, ids, *_ = self._envelopes.read(record.headers)
-        return Rejection(record, code, message, form.reply, ids)
-
     def _rejected(self, record: Record, envelope: Envelope, fault: Fault) -> Rejection:
         code, message, body_id = fault
         is_silent = self._wire.null_value == "skip" and record.value is None and record.unreadable is None

@@ -51,8 +51,11 @@ class Punctuality:
         self._idle_at = 0.0  # when the lanes should have finished all their batches
         self._missed = self._missed_deviation = 0.0
 
-    def give_deadlines(self, chunk: Chunk, now: float) -> None:
-        """Set the deadlines of a chunk that has timeouts."""
+    def sifted(self, chunk: Chunk, kind: BatchKind, backlog: int, now: float) -> tuple[Chunk | None, list[Refused]]:
+        """The records that can be answered in time, with their deadlines, and refusals of the others.
+
+        They would run in a batch of this `kind`, behind `backlog` full groups. The chunk has timeouts.
+        """
         assert chunk.timeouts is not None
         self.is_asked_for = True
         wall = self._wall_clock()
@@ -60,14 +63,6 @@ class Punctuality:
             inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
             for record, timeout in zip(chunk.records, chunk.timeouts, strict=True)
         ]
-
-    def sifted(self, chunk: Chunk, kind: BatchKind, backlog: int, now: float) -> tuple[Chunk | None, list[Refused]]:
-        """The records that can be answered in time, with their deadlines, and refusals of the others.
-
-        They would run in a batch of this `kind`, behind `backlog` full groups. The chunk has timeouts.
-        """
-        self.give_deadlines(chunk, now)
-        assert chunk.deadlines is not None
         finished_at = self._finished_if_joined(now, kind, sum(chunk.rows), backlog)
         if min(chunk.deadlines) >= finished_at:
             return chunk, []

@@ -93,7 +93,7 @@ class ReplyRefused(KafkaFatal):
 
 
 class ModelBroken(Stop):
-    """The model or its device fails on data that ran before. The suspect requests stay unanswered."""
+    """The model or its device fails on data that ran before. The requests that failed stay unanswered."""
 
     exit_code = 5
 

@@ -154,7 +154,6 @@ class HostEnd(StrEnum):
 
     CRASH = "crash"  # a signal of its own making, or an exit
     HANG = "hang"  # a run took longer than RUN_TIMEOUT_S
-    MEMORY = "memory"  # a run wanted more than MEMORY_LIMIT
     KILLED = "killed"  # by the kernel, where memory ran out, or by hand
 
 
@@ -216,15 +215,3 @@ class Ending(NamedTuple):
     failure: str | None
     seconds: float
     is_in_doubt: bool = False
-
-
-class Suspect(NamedTuple):
-    """A partition whose records ended the process `attempts` times in a row before any of them was settled.
-
-    Its records before offset `until` run alone. The record at `poison`, if any, ended the process while it ran alone.
-    """
-
-    partition: Partition
-    attempts: int
-    poison: int | None
-    until: int

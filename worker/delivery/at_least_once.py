@@ -49,7 +49,6 @@ class AtLeastOnce:
         self._events = events
         self._commit_interval = commit_interval
         self._clock = clock
-        self._is_urgent = False
         self._commit_due = clock() + commit_interval
         self._is_pushed = True
         self._commit_lost_at: float | None = None  # while a commit is outstanding: when to stop waiting for it
@@ -75,7 +74,7 @@ class AtLeastOnce:
         self._hear_reports(now, timeout)
         self._hear_commit_results()
         if now >= self._commit_due and (self._commit_lost_at is None or now >= self._commit_lost_at):
-            self._commit_due = now if self._is_urgent else now + self._commit_interval
+            self._commit_due = now + self._commit_interval
             self._commit(now, self._ledger.committable())
         return ()
 
@@ -92,11 +91,9 @@ class AtLeastOnce:
         """True if nothing is unsettled or uncommitted. Results of commits for partitions that left do not count."""
         return not self._ledger.records and not self._ledger.committable()
 
-    def commit_promptly(self, *, is_urgent: bool) -> None:
-        """Commit as soon as there is something to commit, while it is urgent."""
-        self._is_urgent = is_urgent
-        if is_urgent:
-            self._commit_due = 0.0
+    def commit_promptly(self) -> None:
+        """Commit as soon as there is something to commit, from now on."""
+        self._commit_interval = self._commit_due = 0.0
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Settle the answers sent for these partitions, commit as the last call, and forget the partitions.

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from worker.core.failures import KafkaFatal
 from worker.core.ordering.ledger import Line, OffsetLedger, Stretch, taken_at
 from worker.core.records import CommitResult, Partition
-from worker.ports import Codec, Events, GroupCommits, Transactions
+from worker.ports import Codec, Events, Transactions
 
 # Seconds of one wait for the end of a transaction while a revoke holds everything else up.
 END_SLICE = 0.01
@@ -67,7 +67,6 @@ class ExactlyOnce:
         ledger: OffsetLedger,
         encoder: Codec,
         transactions: Transactions,
-        group: GroupCommits,
         events: Events,
         commit_interval: float,
         clock: Callable[[], float],
@@ -75,7 +74,6 @@ class ExactlyOnce:
         self._ledger = ledger
         self._encoder = encoder
         self._transactions = transactions
-        self._commits = group
         self._events = events
         self._commit_interval = commit_interval
         self._clock = clock
@@ -107,14 +105,14 @@ class ExactlyOnce:
         """
         if self._is_ending:
             self._hear(timeout)
-        else:  # for a short time: answers inside may wait for a note, and only the consumer's poll brings its result
+        else:  # for a short time: the open transaction may be due
             self._transactions.serve(min(timeout, END_DUE) if self._inside else timeout)
         if self._is_ending:
             return ()
         if self._astray:
             return self._give_back()
         self._fill()
-        if self._inside and self._is_due(now):
+        if self._inside and (self._is_complete or now >= self._commit_due):
             self._commit()
         return ()
 
@@ -124,8 +122,7 @@ class ExactlyOnce:
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
-            is_soon = self._is_complete or self._commits.has_note_under_way(self._offsets)
-            return self._clock() + END_DUE if is_soon else self._commit_due
+            return self._clock() + END_DUE if self._is_complete else self._commit_due
         return self._begin_at if self._waiting else None
 
     @property
@@ -133,9 +130,9 @@ class ExactlyOnce:
         """True if nothing is unsettled or uncommitted."""
         return not (self._ledger.records or self._inside or self._waiting or self._astray)
 
-    def commit_promptly(self, *, is_urgent: bool) -> None:
-        """Commit as soon as there is something to commit, while it is urgent."""
-        self._is_urgent = is_urgent
+    def commit_promptly(self) -> None:
+        """Commit as soon as there is something to commit, from now on."""
+        self._is_urgent = True
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Commit the answers of these partitions, and forget them. Returns how many records leave unsettled.
@@ -149,8 +146,6 @@ class ExactlyOnce:
             elif not self._inside:
                 self._begin_at = 0.0
                 self._fill()
-            elif not self._withdraw_notes():
-                break  # a note's result comes only with a poll, and this runs inside one
             else:
                 self._commit()
         return self.lost(partitions)
@@ -173,17 +168,6 @@ class ExactlyOnce:
 
     def _has_inside(self, partitions: Collection[Partition]) -> bool:
         return not self._offsets.keys().isdisjoint(partitions)
-
-    def _is_due(self, now: float) -> bool:
-        return (self._is_complete or now >= self._commit_due) and self._withdraw_notes()
-
-    def _withdraw_notes(self) -> bool:
-        """Withdraw the notes of the partitions inside. Returns True once the group has none, and no commit is pending.
-
-        If a record ran alone and its answer is inside, it ended no process. Its note goes before the transaction ends:
-        to withdraw is to commit, and while the end is in doubt that would undo the transaction's own commit.
-        """
-        return self._commits.withdraw_notes(self._offsets) and not self._commits.has_note_under_way(self._offsets)
 
     @property
     def _is_complete(self) -> bool:
@@ -247,8 +231,6 @@ class ExactlyOnce:
             return
         ours = {places.line for places, _, _ in inside if self._ledger.knows(places)}
         self._astray.update(line.partition for line in ours)
-        if ending.is_in_doubt:
-            self._ledger.doubt(inside)
         if ours and not was_meant:
             self._count_failure(inside, ours, ending.failure, records)
 

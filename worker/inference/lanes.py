@@ -120,6 +120,8 @@ class _Probe(NamedTuple):
 class InferenceLanes:
     """Runs models on `lanes` threads. Every method except `running_since` is for the loop's thread."""
 
+    more_ahead = 0  # brief ones run at once
+
     def __init__(
         self,
         models: Mapping[ModelKey, RunnableModel],

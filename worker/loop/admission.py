@@ -1,15 +1,14 @@
 """Decides how many records are taken from the source, and when; reads them, and hands them on.
 
-    source.poll ─▶ postponed while a record runs alone ─▶ codec.read ─▶ ledger.track ─▶ still in time? ─▶ stage.add
-                       │                                     └───────── refusals ──────────┴─────▶ Outcomes
-                       └─ records of suspects ─▶ Quarantine
+    source.poll ─▶ codec.read ─▶ ledger.track ─▶ still in time? ─▶ stage.add
+                       └───────── refusals ───────────┴─────▶ Outcomes
 
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
 on the lanes. While none runs, the loop waits in the poll for at most 100 ms, or until something falls due. The limit is
 100 ms because Python runs signal handlers only between two polls. If nothing may be taken, the loop still polls every
 100 ms, because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
 
-Owns pause and resume, and the postponed records. The first rejections of a new group wait (`core/rejections.py`).
+Owns pause and resume. The first rejections of a new group wait (`core/rejections.py`).
 """
 
 from __future__ import annotations
@@ -24,13 +23,6 @@ from worker.core.records import Partition, Record, Rejection
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
-from worker.loop.quarantine import Quarantine
-
-# The most records that wait for the end of an isolated run; then all fetching stops. The run's answer may take as long
-# as a broker is away.
-MOST_POSTPONED = 256
-# The most bytes of their values: a record may have a mebibyte and more.
-MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 
 _PARTITION = itemgetter(0)
 
@@ -38,7 +30,7 @@ _PARTITION = itemgetter(0)
 class Admission:
     """Takes as many records as there is room for: from then on each is owed an answer."""
 
-    def __init__(self, parts: Parts, outcomes: Outcomes, quarantine: Quarantine, dispatch: Dispatch) -> None:
+    def __init__(self, parts: Parts, outcomes: Outcomes, dispatch: Dispatch) -> None:
         self._states = parts.states
         self._source = parts.source
         self._codec = parts.codec
@@ -48,12 +40,10 @@ class Admission:
         self._punctuality = parts.punctuality
         self._first = parts.first
         self._outcomes = outcomes
-        self._quarantine = quarantine
         self._dispatch = dispatch
         self._polled_beside_runs = parts.conduct.polled_beside_runs
         self._delivery = parts.delivery
         self._events = parts.events
-        self._postponed: list[Record] = []
         self._next_glance = 0.0
         self._is_paused = False
         self.is_behind = False  # the last poll brought as many as asked for, so more are waiting
@@ -62,29 +52,20 @@ class Admission:
         """The records that came, as many as there is room for. The caller gives them to `take`."""
         if due := self._first.due(now):
             self._outcomes.refuse(due)
-        room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
+        room = 0 if self._dispatch.has_backlog else self._intake.room()
         if self._dispatch.is_busy:
             room = min(room, self._polled_beside_runs)
-        if postponed := self._resumed():
-            records = postponed
-        elif room:
-            records = self._source.poll(room, self._patience(now))
-            self.is_behind = len(records) == room
-        else:
-            records = self._glance(now)
-        if earlier := self._resumed():  # a rebalance in the poll broke the isolated run off
-            records = [*earlier, *records]
+        if not room:
+            return self._glance(now)
+        records = self._source.poll(room, self._patience(now))
+        self.is_behind = len(records) == room
         return records
 
     def take(self, records: Sequence[Record], now: float) -> None:
-        """Take these records, so that each is owed an answer; while a record runs alone, postpone them instead."""
-        if self._quarantine.is_exclusive:
-            self._postponed += records
-            return
+        """Take these records, so that each is owed an answer."""
         self._states.take_back(records)
         rows, size = self._ledger.rows, self._ledger.size
-        others = self._quarantine.set_aside(records, now) if self._quarantine.has_suspects else records
-        by_partition = [list(neighbours) for _, neighbours in groupby(others, _PARTITION)]
+        by_partition = [list(neighbours) for _, neighbours in groupby(records, _PARTITION)]
         readings = list(map(self._codec.read, by_partition))
         if not self._first.is_over:
             self._outcomes.refuse(self._first.read(has_request=any(reading.chunks for reading in readings)))
@@ -94,8 +75,8 @@ class Admission:
         self._events.taken(len(records))
 
     def pause_or_resume(self) -> None:
-        """Stop fetching when too much is taken or postponed; begin again when enough of it is gone."""
-        should_pause = self._intake.should_pause() or self._has_postponed_enough
+        """Stop fetching when too much is taken; begin again when enough of it is gone."""
+        should_pause = self._intake.should_pause()
         if should_pause == self._is_paused:
             return
         self._is_paused = should_pause
@@ -115,7 +96,6 @@ class Admission:
         """Drop the waiting records of these partitions."""
         self._stage.forget(partitions)
         self._first.forget(partitions)
-        self._postponed = [record for record in self._postponed if record.partition not in partitions]
 
     # Records that were read go on
 
@@ -146,23 +126,9 @@ class Admission:
 
     # Waiting
 
-    @property
-    def _has_postponed_enough(self) -> bool:
-        if not self._postponed:  # as in nearly every turn
-            return False
-        size = sum(len(record.value or b"") for record in self._postponed)
-        return len(self._postponed) >= MOST_POSTPONED or size >= MOST_BYTES_POSTPONED
-
-    def _resumed(self) -> Sequence[Record]:
-        """The postponed records, in their order, if they may be taken now."""
-        if not self._postponed or self._quarantine.is_exclusive:
-            return ()
-        postponed, self._postponed = self._postponed, []
-        return postponed
-
     def _glance(self, now: float) -> Sequence[Record]:
         """Poll only to let Kafka's callbacks run. A record that comes too is taken from the reserve."""
-        if now < self._next_glance and not self._quarantine.awaits_kafka:
+        if now < self._next_glance:
             return ()
         self._next_glance = now + POLL_SLICE
         records = self._source.poll(1, 0.0)
@@ -174,8 +140,6 @@ class Admission:
         """How long the poll may wait: not at all while a lane runs, else until something falls due."""
         if self._dispatch.is_running:
             return 0.0
-        if self._quarantine.current is not None:
-            return SHORTEST_WAIT
         if (wait := self._states.wait) is not None:
             return wait
         dues = [due for due in (self._dispatch.next_due, self._delivery.next_due) if due is not None]

@@ -12,7 +12,6 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.stacking import Stacker
-from worker.loop.suspects import Suspects
 from worker.ports import Codec, Delivery, Events, GroupSource, Lanes, Signals, Stage, States
 
 POLL_SLICE = 0.1  # the longest wait in one poll, in seconds, so that a signal is seen soon
@@ -53,7 +52,6 @@ class Parts:
     intake: Intake
     stage: Stage
     batcher: Batcher
-    suspects: Suspects
     stackers: Mapping[ModelKey, Stacker]
     lanes: Lanes
     punctuality: Punctuality

@@ -78,13 +78,13 @@ class Dispatch:
 
     def hand_out(self, now: float) -> None:
         """Fill the lanes with the groups that are due."""
-        while self._lanes.in_flight < self._conduct.inflight_batches:
+        while self._lanes.in_flight < self._conduct.inflight_batches + self._lanes.more_ahead:
             group = self._next_group(now)
             if group is None:
                 return
-            self.start(group, now)
+            self._start(group, now)
 
-    def start(self, group: Group, now: float) -> None:
+    def _start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; records that may not run are refused."""
         chunks: Sequence[Chunk] = group.chunks
         if self._punctuality.is_asked_for:

@@ -143,11 +143,6 @@ class Outcomes:
             ]
         )
 
-    def is_unsettled(self, place: Place) -> bool:
-        """True if its answer is certainly not durable."""
-        is_in_doubt = self._ledger.is_doubtful(place) or self._delivery.is_in_doubt(place.partition)
-        return not is_in_doubt and not self._ledger.is_settled(place)
-
     def _run_alone(self, model: ModelKey, failure: RunFailure) -> None:
         """Let no rows of this model share a run from now on, because it does not give one row for each that went in."""
         if model not in self._alone:

@@ -11,7 +11,6 @@ from worker.core.records import Partition, Record
 class Stateless:
     """Answers the loop's questions about states (`ports.States`)."""
 
-    keeps_order = False
     wait = None
     kept = None
 
@@ -23,9 +22,6 @@ class Stateless:
 
     def restore_some(self) -> bool:
         return False
-
-    def is_here(self, _: Record) -> bool:
-        return True
 
     def conclude(self, predictions: Sequence[Prediction]) -> None:
         """Write nothing."""

@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from worker.core.failures import DeadlineMissed, Stop
-from worker.core.records import Partition, Suspect
+from worker.core.failures import DeadlineMissed
+from worker.core.records import Partition
 from worker.loop.admission import Admission
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
-from worker.loop.quarantine import Quarantine
-from worker.loop.suspects import IsolatedRun
 
 LOOK_AGAIN_AFTER = 1.0  # seconds between two questions to the source how far it has come
 REPORT_WAIT = 0.01  # seconds of one wait for delivery reports, while only they can free room
@@ -36,14 +34,12 @@ class Worker:
         self._source = parts.source
         self._outcomes = Outcomes(parts)
         self._dispatch = Dispatch(parts, self._outcomes)
-        self._quarantine = Quarantine(parts, self._outcomes, self._dispatch)
-        self._admission = Admission(parts, self._outcomes, self._quarantine, self._dispatch)
+        self._admission = Admission(parts, self._outcomes, self._dispatch)
         self._checkpoint = None if (kept := parts.states.kept) is None else Checkpoint(parts, kept)
         self._ledger = parts.ledger
         self._intake = parts.intake
         self._batcher = parts.batcher
         self._rejections = parts.rejections
-        self._suspects = parts.suspects
         self._delivery = parts.delivery
         self._events = parts.events
         self._signals = parts.signals
@@ -51,8 +47,6 @@ class Worker:
         self._clock = parts.clock
         self._states = parts.states
         self._next_look = 0.0
-        self._is_draining = False
-        self._is_kept_free = False  # the lanes are kept free for the record that runs alone
         self._drain_deadline = inf
         self._is_over = False
         self._left = 0  # records that a drain left to their next owner
@@ -70,14 +64,6 @@ class Worker:
             self._drain()
             if self._checkpoint is not None:
                 self._checkpoint.settle(self._time_left)
-        except Stop:
-            self._is_over = True
-            if (run := self._quarantine.current) is not None:
-                self._quarantine.leave(run)
-            raise
-        except BaseException:
-            self._suspects.runs.clear()  # if a record runs alone, it ended the process: its note stays
-            raise
         finally:
             self._is_over = True
             self._source.close()
@@ -92,7 +78,7 @@ class Worker:
     def turn(self) -> None:
         """Take records in, hand groups out, answer finished runs, record the progress."""
         has_news = self._take_in()
-        self._hand_out(self._clock())
+        self._dispatch.hand_out(self._clock())
         self._answer_finished(0.0 if has_news else self._lane_slice)
         self._record_progress()
 
@@ -100,7 +86,7 @@ class Worker:
     def _lane_slice(self) -> float:
         """How long to wait for a lane before the topics are polled again; a lane that finishes ends the wait."""
         is_restoring = self._states.wait is not None
-        if self._dispatch.has_backlog and self._quarantine.current is None and not is_restoring:
+        if self._dispatch.has_backlog and not is_restoring:
             return max(self._conduct.lane_slice, BACKLOG_SLICE)
         return self._conduct.lane_slice
 
@@ -118,21 +104,11 @@ class Worker:
         self._dispatch.last_full_poll_at = now if self._admission.is_behind else None
         return has_news
 
-    def _hand_out(self, now: float) -> None:
-        """Give the lanes the groups that are due, or the record that runs alone."""
-        self._is_kept_free = False
-        if (run := self._quarantine.current) is not None:
-            self._is_kept_free = self._quarantine.advance(run, now)
-            self._pace()
-        if not self._is_kept_free:
-            self._dispatch.hand_out(now)
-
     def _answer_finished(self, timeout: float) -> None:
         """Conclude the finished runs, waiting at most `timeout` seconds for the first."""
         if finished := self._dispatch.finished(timeout):
             now = self._clock()
-            if self._quarantine.current is None:  # otherwise the isolated run's next step may depend on these answers
-                self._hand_out(now)  # before the answers are written, so that no lane waits for that
+            self._dispatch.hand_out(now)  # before the answers are written, so that no lane waits for that
             for one in finished:
                 if halves := self._outcomes.conclude(one, now):
                     self._dispatch.resubmit(halves, self._clock())
@@ -150,55 +126,34 @@ class Worker:
         self._batcher.look_back(now)
         self._events.turned(now, self._ledger.records)
 
-    def _forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
-        """Drop the waiting records of these partitions. Returns the isolated run that this breaks off."""
-        self._admission.forget(partitions)
-        interrupted = self._quarantine.forget(partitions)
-        self._pace()
-        return interrupted
-
     def _commit_past_gaps(self, now: float) -> None:
-        if now >= self._next_look and not self._quarantine.is_exclusive:
+        if now >= self._next_look:
             self._next_look = now + LOOK_AGAIN_AFTER
             self._outcomes.commit_past_gaps(self._source.positions(), now)
 
     def _only_kafka_helps(self, now: float) -> bool:
         """True if nothing can go on before Kafka has acknowledged something.
 
-        With state a record may be due that waited for an earlier one of its key, unless the lanes are kept free. Then
-        the record that runs alone may wait for its state, too, which a wait for Kafka delays only a little.
+        With state a record may be due that waited for an earlier one of its key.
         """
-        if self._quarantine.awaits_kafka:
-            return True
-        takes_nothing = self._intake.is_full or (self._is_kept_free and self._dispatch.has_backlog)
-        if not takes_nothing or self._dispatch.in_flight:
+        if not self._intake.is_full or self._dispatch.in_flight:
             return False
         due = self._dispatch.next_due
-        return self._is_kept_free or due is None or due > now
+        return due is None or due > now
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Read these partitions again from their committed offsets. A run that is still under way finds no line."""
-        if (interrupted := self._forget(partitions)) is not None:
-            self._quarantine.withdraw(interrupted)
+        self._admission.forget(partitions)
         self._rejections.take_back()
         self._states.rewind(partitions)
         self._source.rewind(partitions)
         self._events.rewound(partitions)
-
-    def _pace(self) -> None:
-        """Make commits urgent while a drain or an isolated run waits for them."""
-        self._delivery.commit_promptly(is_urgent=self._is_draining or self._quarantine.current is not None)
 
     # Partitions come and go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self._states.assigned(partitions)
         self._events.assigned(partitions)
-
-    def suspected(self, suspects: Sequence[Suspect]) -> None:
-        """Called before any record of these partitions comes: each will run alone."""
-        self._suspects.suspect(suspects)
-        self._events.suspected(suspects)
 
     def is_in_doubt(self, partition: Partition) -> bool:
         """True if an earlier assignment's offset may still be committed, or the keys' states are not restored yet."""
@@ -216,30 +171,23 @@ class Worker:
         if not self._is_over:
             self._let_go(partitions, self._clock() + self._conduct.revoke_timeout)
             return
-        self._quarantine.forget(partitions)
         self._delivery.lost(partitions)
         self._states.forget(partitions)
 
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began = self._clock()
-        interrupted = self._forget(partitions)
-        self._suspects.release(partitions)
-        try:
-            while self._dispatch.holds(partitions) and self._clock() < min(deadline, self._stop_by()):
-                self._answer_finished(LANE_SLICE)
-                self._record_progress()
-            unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
-            self._states.forget(partitions)
-        finally:  # the record whose isolated run is broken off did not end the process
-            if interrupted is not None:
-                self._quarantine.leave(interrupted)
+        self._admission.forget(partitions)
+        while self._dispatch.holds(partitions) and self._clock() < min(deadline, self._stop_by()):
+            self._answer_finished(LANE_SLICE)
+            self._record_progress()
+        unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
+        self._states.forget(partitions)
         self._events.revoked(partitions, self._clock() - began, unsettled)
         self._count_left(unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """Forget partitions that have moved already, and commit nothing. A batch that still runs finds no line."""
-        self._forget(partitions)
-        self._suspects.release(partitions)
+        self._admission.forget(partitions)
         unsettled = self._delivery.lost(partitions)
         self._states.forget(partitions)
         self._events.lost(partitions, unsettled)
@@ -261,25 +209,24 @@ class Worker:
         """
         leave_at = self._stop_by() - (1 - LEAVE_AFTER) * self._conduct.drain_timeout
         is_leaving = False
-        self._is_draining = True
         self._admission.stop()
         self._dispatch.drain()
-        self._pace()
+        self._delivery.commit_promptly()
         while self._ledger.records or not self._delivery.is_idle:
             if self._clock() > self._stop_by():
                 raise DeadlineMissed(
                     f"stopped before all was settled: {self._ledger.records} records taken are unanswered or "
                     "uncommitted and will be answered again"
                 )
-            if self._clock() > leave_at and self._has_waiting:
-                self._forget(list(self._ledger.oldest_by_partition()))
+            if self._clock() > leave_at and self._dispatch.next_due is not None:
+                self._admission.forget(list(self._ledger.oldest_by_partition()))
                 is_leaving = True
             if is_leaving and self._is_drained:
                 self._let_go(list(self._ledger.oldest_by_partition()), self._stop_by())
             # This poll is for the callbacks. A record that still comes is left to its next owner.
             self._source.poll(1, 0.0 if self._dispatch.in_flight else SHORTEST_WAIT)
             self._states.restore_some()
-            self._hand_out(self._clock())
+            self._dispatch.hand_out(self._clock())
             self._answer_finished(LANE_SLICE)
             self._record_progress()
 
@@ -296,12 +243,6 @@ class Worker:
 
     def _time_left(self) -> float:
         return self._stop_by() - self._clock()
-
-    @property
-    def _has_waiting(self) -> bool:
-        """True if requests wait for a lane, or to run alone. A request that runs alone now is finished (`_drain`)."""
-        run = self._quarantine.current
-        return self._dispatch.next_due is not None if run is None else not run.is_called
 
     @property
     def _is_drained(self) -> bool:

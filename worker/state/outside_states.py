@@ -157,9 +157,6 @@ class OutsideStates(KeyStates):
         coming.update(missing)
         return missing
 
-    def is_here(self, record: Record) -> bool:
-        return not self.missing(record.partition, (record.key or b"",))
-
     @property
     def wait(self) -> float | None:
         if self._trouble is not None or not any(self._coming.values()):

@@ -39,7 +39,6 @@ FEWEST_LOOKS, LOOKS_EACH = 32, 2
 class KeyStates:
     """Owns the states; the loop owns it. A state takes the bytes of its tensors, 16 more, and some 200 for its key."""
 
-    keeps_order = True
     settles_applied = False  # true if a request that is part of its key's state has surely been answered
 
     def __init__(  # noqa: PLR0913  # each may be left out
@@ -147,10 +146,6 @@ class KeyStates:
 
     def applied_before(self, records: Sequence[Record]) -> None:
         """Note records that are not run, because they were answered and are part of their keys' states."""
-
-    def is_here(self, _: Record) -> bool:
-        """True if the state of this record's key is in memory; if not, the call has it fetched."""
-        return True
 
     @property
     def wait(self) -> float | None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf
 
 from worker.core.chunk import Batch
-from worker.core.records import CommitResult, Ending, HostEnd, Partition, Record, Rejection, Standing, Suspect
+from worker.core.records import CommitResult, Ending, HostEnd, Partition, Record, Rejection, Standing
 from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
@@ -153,13 +153,6 @@ class WorkerEvents:
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self._log.info("partitions_rewound", partitions=_named(partitions))
-
-    def suspected(self, suspects: Sequence[Suspect]) -> None:
-        """The records of these partitions run one at a time for a while. A poison record is answered, and not run."""
-        for partition, attempts, poison, until in suspects:
-            self._partitions.suspects[partition] = until
-            named = {"partition": str(partition), "attempts": attempts, "until": until, "poison_offset": poison}
-            self._log.warning("partition_suspected", **named)
 
     def _gone(self, partitions: Sequence[Partition], event: str) -> dict[str, object]:
         self._partitions.remove(partitions)
@@ -364,7 +357,6 @@ class WorkerEvents:
         self._publish_due = now + PUBLISH_EVERY
         self._numbers.set(metrics.RECORDS_IN_FLIGHT, in_flight)
         self._numbers.set(metrics.LOOP, time.thread_time())
-        self._numbers.set(metrics.SUSPECTS, len(self._partitions.suspects))
         if self._watched:
             self._read(self._watched, now)
         self._publish()

@@ -112,7 +112,6 @@ TRANSACTION_END = histogram("transaction_end_seconds", "How long does it take to
 
 LAG = gauge("consumer_lag", "How many offsets is a partition's commit behind its end?", **BY_PARTITION)
 STALLED = age("partition_stalled_seconds", "Since when does a partition with more give nothing?", **BY_PARTITION)
-SUSPECTS = gauge("suspect_partitions", "How many partitions run one record at a time, having ended the process before?")
 PARTITIONS = gauge("partitions", "How many partitions does this replica hold?")
 TOPIC_PARTITIONS = gauge("request_topic_partitions", "How many partitions does a request topic have?", topic=())
 REBALANCES = counter("rebalances", "How often do partitions come and go?", event=("assigned", "revoked", "lost"))

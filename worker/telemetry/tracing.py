@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
-from worker.core.failures import BadConfiguration, Code
+from worker.core.failures import BadConfiguration
 from worker.core.records import Answer, Fields, Ids, Message, Record, Rejection
 from worker.ports import Codec, Lanes
 from worker.telemetry.logs import our_log
@@ -157,9 +157,6 @@ class TracedCodec:
                 chunk.ids = list(map(self._followed, chunk.records, chunk.ids))
         return Reading(chunks, [(at, self._with_span(rejection)) for at, rejection in rejections])
 
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        return self._with_span(self._codec.refuse(record, code, message))
-
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         answers = self._codec.write(prediction)
         followed = _spans(prediction.chunk)
@@ -217,6 +214,10 @@ class TracedLanes:
     @property
     def in_flight(self) -> int:
         return self._lanes.in_flight
+
+    @property
+    def more_ahead(self) -> int:
+        return self._lanes.more_ahead
 
     @property
     def is_busy(self) -> bool:

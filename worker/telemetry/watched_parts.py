@@ -63,16 +63,14 @@ class WatchedParts:
 
 
 class HeldPartitions:
-    """The partitions that this replica holds, how far each is, which stand still, and which are in quarantine.
+    """The partitions that this replica holds, how far each is, and which stand still.
 
-    `held` has the labels of each partition. `suspects` has the offset at which a partition's quarantine ends. No event
-    reports that end: it comes when the group's commit reaches the offset, or the partition goes away. `stalls` are the
-    partitions that stand still although their logs go on. Owned by the events, on the loop's thread.
+    `held` has the labels of each partition. `stalls` are the partitions that stand still although their logs go on.
+    Owned by the events, on the loop's thread.
     """
 
     def __init__(self) -> None:
         self.held: dict[Partition, Labels] = {}
-        self.suspects: dict[Partition, int] = {}
         self.stalls: dict[Partition, Stall] = {}
         self._committed: dict[Partition, int] = {}  # next offsets, since the assignment
 
@@ -87,13 +85,10 @@ class HeldPartitions:
     def remove(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             self.held.pop(partition, None)
-            self.suspects.pop(partition, None)
             self.stalls.pop(partition, None)
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
         self._committed.update(offsets)
-        if self.suspects:  # seldom
-            self.suspects = {p: until for p, until in self.suspects.items() if offsets.get(p, -1) < until}
 
     @property
     def all_stalled(self) -> bool:

@@ -30,7 +30,6 @@ class Watcher(Protocol):
 
     def answered(self, message: Message) -> None: ...
     def refused(self, message: Message) -> None: ...
-    def interrupted(self, partition: Partition, offset: int) -> None: ...
     def decided(self, transaction: Transaction) -> None: ...
     def readable(self, log: OutputLog, message: Message) -> None: ...
     def committed(self, partition: Partition, committed: Committed, transaction: Transaction | None) -> None: ...
@@ -104,10 +103,6 @@ class SimBroker:
         """Refuse a message for good; later ones may be taken."""
         self._watch().refused(message)
         return reason
-
-    def interrupt(self, partition: Partition, offset: int) -> None:
-        """The note of this isolated run could not be withdrawn: it may look as if the process had died."""
-        self._watch().interrupted(partition, offset)
 
     # Transactions
 
@@ -212,7 +207,7 @@ class SimBroker:
             self._watch().readable(log, message)
 
     def _committed(self, partition: Partition, committed: Committed, transaction: Transaction | None) -> None:
-        self._world.note("group", f"{partition} is committed up to {committed.offset} {committed.note!r}")
+        self._world.note("group", f"{partition} is committed up to {committed.offset}")
         self._watch().committed(partition, committed, transaction)
 
     def _dropped(self, partition: Partition, kept: Committed, transaction: Transaction) -> None:

@@ -6,7 +6,7 @@
 | an answer | comes, maybe again | is committed once, with all others below the offset of its transaction |
 | order of one partition's answers in one of the output's | of first occurrences | of the whole sequence |
 | an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
-| an answer to a poison record | only for a record that ran alone when a process ended, or seems to have | likewise |
+| an error that names a host's end | for a killer, or one that ran alone when its host was killed | likewise |
 | a state | is there before the commit; ends as in a serial replay | likewise |
 | a state in an outside store | says that its request, and all earlier ones of its key, are answered | |
 
@@ -22,15 +22,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.builders import NONSENSE, POISON, SHORT
+from tests.builders import ENDED, HANGING, KILLER, NONSENSE, POISON, SHORT
 from tests.fakes import CHANGELOG
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
-from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Setup
+from tests.properties.simulation.replica import Setup
+from worker.core.chunk import Batch
 from worker.core.records import Message, Partition, Record
-from worker.loop.quarantine import POISONOUS
 
 SILENT = b"skip"
 SOURCE = 8  # bytes that a store's value has before the changelog's value
@@ -44,18 +44,18 @@ class Broken(AssertionError):
 
 def right_answer(value: bytes | None) -> bytes | None:
     """The rows that answer this value; None where only an error is right."""
-    if not value or len(value) % 4 or value in (SILENT, UNDECODABLE_KILLER):
+    if not value or len(value) % 4 or value == SILENT:
         return None
     rows = np.frombuffer(value, "<f4")
-    if not np.isfinite(rows).all() or np.isin(rows, [POISON, NONSENSE, SHORT, KILLER]).any():
+    if not np.isfinite(rows).all() or np.isin(rows, [POISON, NONSENSE, SHORT, KILLER, HANGING]).any():
         return None
     return (rows * 2).tobytes()
 
 
 def is_killer(value: bytes | None) -> bool:
-    return value == UNDECODABLE_KILLER or (
-        bool(value) and len(value or b"") % 4 == 0 and KILLER in np.frombuffer(value or b"", "<f4")
-    )
+    """True if it ends the host of the model, whatever runs with it."""
+    is_request = bool(value) and len(value or b"") % 4 == 0
+    return is_request and bool(np.isin(np.frombuffer(value or b"", "<f4"), [KILLER, HANGING]).any())
 
 
 class State(NamedTuple):
@@ -84,8 +84,8 @@ class Checker:
         self._records: dict[Position, Record] = {}
         self._stood: dict[Partition, int] = {}  # the group's offsets
         self._excused: set[Position] = set()
-        self.poison: set[Position] = set()
-        self.may_be_poison: set[Position] = set()  # ran alone when a process ended
+        self.killers: set[Position] = set()  # answered with an error that names the end of the model's host
+        self._unlucky: set[Position] = set()  # ran alone when the host was killed from outside
         self.reads = 0
 
     # Told by the broker
@@ -109,9 +109,10 @@ class Checker:
         else:
             self._excused.add(self._position(message))
 
-    def interrupted(self, partition: Partition, offset: int) -> None:
-        """A living process lost a partition without a word, or could not withdraw its note of an isolated run."""
-        self.may_be_poison.add((partition, offset))
+    def was_killed(self, running: Sequence[Batch]) -> None:
+        """A host was killed from outside, with these batches. A record that ran alone may be taken for the killer."""
+        chunks = [batch.chunks[0] for batch in running if batch.is_alone]
+        self._unlucky |= {(chunk.partition, chunk.records[0].offset) for chunk in chunks}
 
     def decided(self, transaction: Transaction) -> None:
         """The end of a transaction, and thus its content, is certain."""
@@ -150,7 +151,7 @@ class Checker:
             self._last_read[line] = offset
         elif self._is_exact:
             raise self._broken(f"{partition}/{offset} is read after {last}")
-        elif (partition, offset) not in self._excused | self.poison:  # poison may have been answered before the mark
+        elif (partition, offset) not in self._excused | self._unlucky:
             if message.key in self._without_some:  # the state before it may be lost: then it gets an error this time
                 return
             times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
@@ -182,12 +183,6 @@ class Checker:
 
     # Asked by the test
 
-    def note_isolated_runs(self) -> None:
-        """A process died: a record that runs alone now may be marked as poison."""
-        for partition, committed in self._broker.group.committed.items():
-            if committed.note.endswith("alone"):
-                self.may_be_poison.add((partition, committed.offset))
-
     @property
     def is_all_answered(self) -> bool:
         """True if every record is answered, and the group is behind each partition's last record and markers."""
@@ -195,15 +190,14 @@ class Checker:
         return all(
             partition in committed
             and committed[partition].offset >= self._broker.past_markers(partition, log[-1].offset + 1)
-            and not committed[partition].note
             for partition, log in self._broker.requests.items()
             if log
         )
 
-    def require_poison(self, expected: Collection[Position]) -> None:
-        """Raise `Broken` unless exactly these were marked as poison."""
-        wrong = self.poison ^ set(expected)
-        self._require(not wrong, f"poison were {self.poison}, not {set(expected)}")
+    def require_killers(self, expected: Collection[Position]) -> None:
+        """Raise `Broken` unless exactly these were answered as killers."""
+        wrong = self.killers ^ set(expected)
+        self._require(not wrong, f"killers were {self.killers}, not {set(expected)}")
 
     def finish(self) -> None:
         """Judge the world when it has come to rest."""
@@ -227,8 +221,7 @@ class Checker:
         if message.topic == "dead-letters":
             self._letters[position] += 1
             self._require(message.value == record.value, f"{_name(position)} is dead-lettered with {message.value!r}")
-            if not self._may_be_refused(record):
-                self._mark_poison(position)  # its answer goes another way, and may come later
+            self._require(self._may_be_refused(record), f"{_name(position)} is dead-lettered")
             return
         self._answers[position] += 1
         if dict(message.headers)["status"] == b"ok":
@@ -236,21 +229,15 @@ class Checker:
             self._require(is_right, f"{_name(position)} is answered {message.value!r}")
             return
         self._errors.add(position)
-        if message.value == POISONOUS.encode():
-            self._mark_poison(position)
-        else:
-            self._require(self._may_be_refused(record), f"{_name(position)} is answered by an error: {message.value!r}")
-
-    def _mark_poison(self, position: Position) -> None:
-        self.poison.add(position)
-        self._require(
-            position in self.may_be_poison, f"{_name(position)} is marked as poison, and no process died of it"
-        )
+        self._require(self._may_be_refused(record), f"{_name(position)} is answered by an error: {message.value!r}")
+        if ENDED.encode() in (message.value or b""):
+            self.killers.add(position)
+            may_be_blamed = is_killer(record.value) or position in self._unlucky
+            self._require(may_be_blamed, f"{_name(position)} is blamed for the end of a host: {message.value!r}")
 
     def _may_be_refused(self, record: Record) -> bool:
-        """True if an error that does not mark the record as poison is right."""
-        is_bad = right_answer(record.value) is None and not is_killer(record.value)
-        return is_bad or record.key in self._without_some
+        is_unlucky = (record.partition, record.offset) in self._unlucky
+        return right_answer(record.value) is None or is_unlucky or record.key in self._without_some
 
     def _all_answered_below(self, partition: Partition, offset: int) -> None:
         most = 1 if self._is_exact else None
@@ -306,7 +293,7 @@ class Checker:
         return {(np.cumsum(rows) + total).astype("<f4").tobytes() for total in self._sums(record)}
 
     def _sums(self, record: Record, *, with_it: bool = False) -> set[float]:
-        """The possible states of its key before a record. Poison may have been applied before it was marked."""
+        """The possible states of its key before a record. An unlucky one may have been applied, or refused."""
         sums = {0.0}
         for one in self._of_key(record.key or b""):
             if one.offset >= record.offset + with_it:
@@ -314,7 +301,7 @@ class Checker:
             if right_answer(one.value):
                 added = float(np.frombuffer(one.value or b"", "<f4").sum())
                 applied = {total + added for total in sums}
-                sums = sums | applied if (one.partition, one.offset) in self.poison else applied
+                sums = sums | applied if (one.partition, one.offset) in self._unlucky else applied
         return sums
 
     def _of_key(self, key: bytes) -> Iterator[Record]:

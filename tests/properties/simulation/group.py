@@ -20,10 +20,9 @@ UNKNOWN = "unknown member"
 
 
 class Committed(NamedTuple):
-    """An offset with its note; `appended` orders it in the offsets topic."""
+    """An offset; `appended` orders it in the offsets topic."""
 
     offset: int
-    note: str
     appended: int
 
 
@@ -106,12 +105,12 @@ class Group:
 
     # Offsets
 
-    def commit(self, name: str, epoch: int, offsets: Mapping[Partition, tuple[int, str]]) -> str | None:
+    def commit(self, name: str, epoch: int, offsets: Mapping[Partition, int]) -> str | None:
         """Commit outside of transactions. Returns why it is refused, None when it is taken."""
         if (refused := self._refused(name, epoch)) is not None:
             return refused
-        for partition, (offset, note) in offsets.items():
-            self._take_over(partition, Committed(offset, note, next(self._appended)), None)
+        for partition, offset in offsets.items():
+            self._take_over(partition, Committed(offset, next(self._appended)), None)
         return None
 
     def pend(self, transaction: Transaction, name: str, epoch: int, offsets: Mapping[Partition, int]) -> str | None:
@@ -120,7 +119,7 @@ class Group:
             return refused
         transaction.offsets.update(offsets)
         pending = self._pending.setdefault(transaction, {})
-        pending.update({p: Committed(offset, "", next(self._appended)) for p, offset in offsets.items()})
+        pending.update({p: Committed(offset, next(self._appended)) for p, offset in offsets.items()})
         return None
 
     def mark(self, transaction: Transaction) -> None:

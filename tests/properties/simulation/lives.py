@@ -110,11 +110,8 @@ def troubled(setup: Setup) -> Scenario:
 class Lives:
     """One worker after another, never two at once."""
 
-    def __init__(self, scenario: Scenario, default_crash: Crash | None = None, most_lives: int = MOST_LIVES) -> None:
-        """`default_crash`: the crash of lives that die unasked, of a record that kills."""
+    def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._default_crash = default_crash
-        self._most_lives = most_lives
         self.world = World()
         self.weather = Weather()
         self.broker = SimBroker(self.world)
@@ -158,9 +155,9 @@ class Lives:
         """Live with these crashes, then without until all is answered. Returns the number of crashes that happened."""
         met = sum(self._meets(crash) for crash in crashes)
         while self._unpublished or not self.checker.is_all_answered:
-            if len(self.lived) > self._most_lives:
-                raise Broken(f"{self._most_lives} lives were not enough\n" + "\n".join(self.world.history[-100:]))
-            self.live(self._default_crash)
+            if len(self.lived) > MOST_LIVES:
+                raise Broken(f"{MOST_LIVES} lives were not enough\n" + "\n".join(self.world.history[-100:]))
+            self.live()
         # A dead process's transaction under an id of its own ends by its timeout; until then it holds readers up.
         self.world.clock.wait(self._scenario.setup.transaction_timeout + 1.0, lambda: self.broker.is_quiet)
         self.checker.finish()
@@ -195,7 +192,6 @@ class Lives:
     def throw_out(self, name: str) -> None:
         """Remove a member that was silent for too long; it does not know."""
         if name in self.broker.group.members:
-            self.checker.note_isolated_runs()
             self.broker.group.leave(name)
 
 

@@ -16,17 +16,17 @@ from unittest import mock
 import numpy as np
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.chunk import Chunk, Pieces, Prediction
+from worker.core.chunk import Batch, Chunk, Pieces, Prediction
+from worker.core.failures import RunFailure
 from worker.core.ordering.ledger import Answered, Line, OffsetLedger, Places, Stretch, stretches_of
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Fields, Partition, Record, Rejection
+from worker.core.records import Ending, Fields, Partition, Rejection
+from worker.core.tensors.stacking import reject
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink, _Sent
-from worker.loop.admission import Admission
-from worker.loop.quarantine import Quarantine
-from worker.loop.suspects import Suspects
+from worker.loop.outcomes import DeviceCheck, Outcomes
 from worker.loop.worker import Worker
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 
@@ -138,7 +138,7 @@ def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> i
 
 
 def _forget_to_read_again(self: Worker, partitions: Sequence[Partition]) -> None:
-    self._forget(partitions)
+    self._admission.forget(partitions)
     self._events.rewound(partitions)
 
 
@@ -175,38 +175,31 @@ def _doubt_nothing(_: ExactlyOnce, __: Partition) -> bool:
     return False
 
 
-# Isolated runs
+# A host that ends
 
-_have_noted = Quarantine._have_noted
-
-
-def _run_before_it_is_noted(self: Quarantine, run: Any) -> bool:
-    _have_noted(self, run)
-    return True
+_smaller = Outcomes._smaller
 
 
-def _tell_once(self: Quarantine, run: Any) -> None:
-    if self._has_note(run):
-        self._notes.withdraw_note(run.record.partition, run.record.offset)
-
-
-def _leave_the_note(self: ExactlyOnce) -> bool:
-    return not self._commits.has_note_under_way(self._offsets)
-
-
-def _take_beside_an_isolated_run(self: Admission, records: Sequence[Record], now: float) -> None:
-    quarantine = self._quarantine
-    with mock.patch.object(type(quarantine), "is_exclusive", False):
-        _take(self, records, now)
-
-
-_take = Admission.take
-
-
-def _lose_what_was_postponed(self: Admission) -> Sequence[Record]:
-    if not self._quarantine.is_exclusive:
-        self._postponed = []
+def _blame_all(self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
+    if not failure.ended_host:
+        return _smaller(self, batch, failure, check)
+    check.failed(*[reject(chunk.take(at, at + 1), failure) for chunk in batch.chunks for at in range(len(chunk))])
     return ()
+
+
+def _run_killers_for_ever(self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
+    return [batch] if failure.ended_host and batch.is_alone else _smaller(self, batch, failure, check)
+
+
+def _blame_one_that_had_company(
+    self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck
+) -> Sequence[Batch]:
+    is_one = sum(map(len, batch.chunks)) == 1
+    return _smaller(self, batch._replace(is_alone=batch.is_alone or is_one), failure, check)
+
+
+def _lose_what_ran_beside(self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
+    return _smaller(self, batch, failure, check)[:1] if failure.ended_host else _smaller(self, batch, failure, check)
 
 
 # States
@@ -265,6 +258,12 @@ def _see_no_record_again(_: OutsideStates, chunk: Chunk) -> Any:
     return np.zeros(len(chunk), np.bool_)
 
 
+A_HOST_ENDS = (
+    Mutant("all records of a host that ended are refused", Outcomes, "_smaller", _blame_all, KILLERS),
+    Mutant("a record that ends the host alone runs for ever", Outcomes, "_smaller", _run_killers_for_ever, KILLERS),
+    Mutant("one that ran beside the killer is blamed", Outcomes, "_smaller", _blame_one_that_had_company, KILLERS),
+    Mutant("records that ran with the killer are lost", Outcomes, "_smaller", _lose_what_ran_beside, KILLERS),
+)
 AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
     Mutant("a commit past a gap", OffsetLedger, "settle", _settling_past_others(OffsetLedger.settle)),
@@ -273,9 +272,7 @@ AT_LEAST_ONCE = (
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
-    Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
-    Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),
-    Mutant("a group that refuses hears only once that a run is over", Quarantine, "leave", _tell_once, DEADLY),
+    *A_HOST_ENDS,
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (
@@ -294,16 +291,8 @@ EXACTLY_ONCE = (
     Mutant("a partition begins beside its ending transaction", ExactlyOnce, "is_in_doubt", _doubt_nothing, REBALANCE),
     Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
-    Mutant("a record runs alone before it is noted", Quarantine, "_have_noted", _run_before_it_is_noted, KILLERS),
-    Mutant(
-        "the note of an isolated run outlives its transaction", ExactlyOnce, "_withdraw_notes", _leave_the_note, KILLERS
-    ),
-    Mutant("others are decoded beside an isolated run", Admission, "take", _take_beside_an_isolated_run, KILLERS),
-    Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),
-    Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
-    Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
-    Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
+    *A_HOST_ENDS,
 )
 AT_A_CHANGELOG = (
     Mutant("states are restored past what is committed", Restoration, "states", _restore_past_what_is_committed),

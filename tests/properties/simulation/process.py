@@ -112,11 +112,6 @@ class Process:
         self.is_alive, self.last_words = False, last_words
         self.world.note(self.name, f"dies: {why}, last words {'arrive' if last_words else 'are lost'}")
 
-    def end(self, why: str) -> None:
-        """Die at once, wherever its code is. Raises `Died` if its code is running."""
-        self.die(why, last_words=self.last_words)
-        self._raise_if_dead()
-
     def ask(
         self,
         channel: str,

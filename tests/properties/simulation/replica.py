@@ -1,7 +1,7 @@
-"""A real worker except its clients: loop, ledger, batcher, quarantine, stacker and delivery as in production.
+"""A real worker except its clients: loop, ledger, batcher, stacker and delivery as in production.
 
-Each of its calls to the outside is a step at which its process may die. Values that kill it do so while they are
-decoded, or when their batch runs.
+Each of its calls to the outside is a step at which its process may die. The model runs in a host: a killer ends it when
+its batch has run, and a hanging value after the limit of a run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tests.builders import CHUNK, NOTHING_HELD, STATE, SUMS, rows_model, summing_model
+from tests.builders import CHUNK, NOTHING_HELD, STATE, SUMS, hangs, rows_model, summing_model
 from tests.chunks import signature, stacker
 from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
@@ -18,13 +18,12 @@ from tests.properties.simulation.memories import SimLink, SimRestorer, SimStore
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
 from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
-from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
+from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.chunk import Reading
 from worker.core.deadlines import Punctuality
 from worker.core.failures import RunFailure, Stop
 from worker.core.ordering.order_by_key import LEDGERS, Order
-from worker.core.records import Array, Record
+from worker.core.records import Array
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -32,7 +31,6 @@ from worker.delivery.last_states import EachState, LastStates
 from worker.delivery.stored_states import StoringSink
 from worker.loop.conduct import Conduct, Parts
 from worker.loop.stateless import Stateless
-from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.ports import Delivery, Sink, Stage, Transactions
 from worker.state import (
@@ -43,10 +41,6 @@ from worker.state import (
     StateFetch,
     StatefulStacker,
 )
-
-KILLER = 999.0  # a row that ends the process while its batch runs
-UNDECODABLE_KILLER = b"kill"  # a value that ends it while it is decoded
-
 
 Memory = Literal["changelog", "store"]
 
@@ -85,20 +79,6 @@ class Signals:
         if self.failure is not None:
             raise self.failure
         return self.is_stop_asked
-
-
-class DeadlyCodec(RowCodec):
-    """A codec at which the process dies of one value."""
-
-    def __init__(self, process: Process, setup: Setup) -> None:
-        super().__init__(joins=setup.joins, keeps_order=setup.memory is not None)
-        self._process = process
-
-    def read(self, records: Sequence[Record]) -> Reading:
-        for record in records:
-            if record.value == UNDECODABLE_KILLER:
-                self._process.end(f"of decoding {record.source}")
-        return super().read(records)
 
 
 class Replica:
@@ -189,20 +169,21 @@ class Replica:
         self.client = watched(process, self.source)
         self.lanes = FakeLanes(self._infer, clock, setup.conduct.lanes)
         self.lanes.seconds = lambda: self.lane_seconds
+        self.lanes.hangs = hangs
+        self.lanes.run_timeout = 0.2
         self.events = FakeEvents()
         self.signals = Signals()
         self.ledger = LEDGERS[setup.order]()
-        self.codec = DeadlyCodec(process, setup)
+        self.codec = RowCodec(joins=setup.joins, keeps_order=setup.memory is not None)
         punctuality = Punctuality(clock, setup.conduct.lanes)
         self.batcher = Batcher({MODEL: setup.policy}, punctuality.needed)
         self.states: KeyStates | None = None
         stage: Stage = self.batcher
-        a_stacker, policy = stacker(), setup.policy
+        a_stacker = stacker()
         sink: Sink = watched(process, SimSink(process, self._broker))
         if setup.memory is not None:
             self.states, stage, sink = self._remembering(setup.memory, sink)
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states)
-            policy = replace(policy, max_rows=1)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once(sink)
         parts = Parts(
             source=self.client,
@@ -211,7 +192,6 @@ class Replica:
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             stage=stage,
             batcher=self.batcher,
-            suspects=Suspects({MODEL: policy}, setup.bounds.records + RESERVE),
             stackers={MODEL: a_stacker},
             lanes=watched(process, self.lanes),
             punctuality=punctuality,
@@ -267,15 +247,12 @@ class Replica:
             ledger=self.ledger,
             encoder=self.codec,
             transactions=transactions if self.states is None else LastStates(transactions, self.states.leave),
-            group=self.client,
             events=self.events,
             commit_interval=self.setup.commit_interval,
             clock=self._world.clock,
         )
 
     def _infer(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        if self.process.is_alive and (feeds["x"] == KILLER).any():
-            self.process.end("of a batch")
         if not self.process.is_alive:
             return RunFailure("the process ends with it")
         return rows_model(feeds) if self.states is None else summing_model(feeds)

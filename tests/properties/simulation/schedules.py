@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.builders import NONSENSE, POISON, SHORT
+from tests.builders import ENDED, HANGING, KILLER, NONSENSE, POISON, SHORT
 from tests.chunks import P0, P1, Q0, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
 from tests.properties.simulation.lives import request, with_key_of_its_own
 from tests.properties.simulation.memories import SimStore
 from tests.properties.simulation.process import Fate, Weather, World
-from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Memory, Replica, Setup
+from tests.properties.simulation.replica import Memory, Replica, Setup
 from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.order_by_key import Order
@@ -56,8 +56,7 @@ class Play:
         self._partitions = PARTITIONS if memory is None else PARTITIONS[:2]  # a model with state has one request topic
         self._replicas: list[Replica | None] = [None, None]
         self._lives = 0
-        self._early_deaths = 0
-        self._killers = dice.choice([0.0, 0.0, 0.04])  # share of records that end the process
+        self._killers = dice.choice([0.0, 0.0, 0.04])  # share of records that end the host of the model
         self._deeds: list[tuple[int, Callable[[], None]]] = [
             (10, self._turn),
             (4, self._publish),
@@ -69,6 +68,7 @@ class Play:
             (2, self._crash),
             (1, self._stop),
             (1, self._break_device),
+            (1, self._kill_host),
             (2, self._revive),
             (3, self._slow_down),
             (3, self._trouble),
@@ -76,9 +76,9 @@ class Play:
         ]
 
     def make_deadly(self) -> Play:
-        """Send many records that end the process, and begin with three deaths: soon all is in quarantine."""
+        """Send many records that end the host of the model, and kill more hosts from outside."""
         self._killers = self._dice.choice([0.0, 0.05, 0.2])
-        self._early_deaths = 3
+        self._deeds.append((5, self._kill_host))
         return self
 
     def run(self) -> list[str]:
@@ -87,11 +87,6 @@ class Play:
             self._start(post)
         self._publish()
         self._rebalance()
-        for _ in range(self._early_deaths):
-            for _ in range(self._dice.randint(1, 3)):
-                self._turn()
-            for deed in (self._crash, self._crash, self._revive, self._revive):
-                deed()
         for _ in range(DEEDS):
             self._any(self._deeds)()
         self._heal()
@@ -167,6 +162,12 @@ class Play:
             self._note(f"the device of {replica.process.name} breaks")
             replica.lanes.is_broken = True
 
+    def _kill_host(self) -> None:
+        """Somebody kills the process that has the model."""
+        if (replica := self._any_living()) is not None:
+            self._note(f"the host of {replica.process.name} is killed")
+            self.checker.was_killed(replica.lanes.end_host(ENDED))
+
     def _revive(self) -> None:
         """Start a new life at an empty post, with partitions."""
         for post, replica in enumerate(self._replicas):
@@ -178,7 +179,7 @@ class Play:
     def _slow_down(self) -> None:
         """Requests take longer, and reports come late and in any order between output partitions."""
         slowest = self._dice.choice([0.002, 0.03, 0.4, 3.0])  # the last one is longer than a transaction may be open
-        slow = ["produce", "write", "commit", "note", "write offsets", "commit transaction"]
+        slow = ["produce", "write", "commit", "write offsets", "commit transaction"]
         kinds = self._dice.sample(slow + ["store"] * (self._setup.memory == "store"), 2)
         seed = self._dice.getrandbits(16)
         for kind in kinds:
@@ -213,7 +214,6 @@ class Play:
             (1, ("produce", Fate(refusal="the broker takes no such message"))),
             (2, ("write", Fate(refusal="the broker takes no such message"))),
             *((1, ("commit", fate)) for fate in commits),
-            *((1, ("note", fate)) for fate in commits),
             *((1, ("write offsets", fate)) for fate in commits),
             *((2, ("commit transaction", fate)) for fate in commits[1:]),
             *((1, ("abort transaction", fate)) for fate in commits[1:]),
@@ -276,7 +276,6 @@ class Play:
         """Remove a member, unless it has left by itself."""
         if name in self.broker.group.members:
             self._note(f"{name} is thrown out")
-            self.checker.note_isolated_runs()
             self.broker.group.leave(name)
 
     def _living(self) -> list[Replica]:
@@ -288,7 +287,7 @@ class Play:
 
     def _any_value(self) -> bytes | None:
         if self._dice.random() < self._killers:
-            return self._dice.choice([floats(KILLER), UNDECODABLE_KILLER])
+            return self._dice.choice([floats(KILLER), floats(1.0, KILLER), floats(HANGING)])
         if self._dice.random() < 0.6:
             return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.choice([1, 1, 1, 2, 5]))))
         bad = [floats(POISON), floats(1.0, NONSENSE), floats(SHORT), b"odd", b"", None, SILENT]

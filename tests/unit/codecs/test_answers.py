@@ -110,16 +110,6 @@ def test_a_record_without_a_readable_value_is_refused(given: Record, said: str) 
     assert refused.code == Code.INVALID_ARGUMENT
 
 
-def test_a_record_may_be_refused_whatever_it_holds() -> None:
-    """It may end the process, for example. The error has the encoding and the id that its requester asked for."""
-    given = record(b"\xff", AS_PROTOBUF, ("request-id", b"r-1"))
-
-    refused = codecs().refuse(given, Code.INTERNAL, "poison")
-
-    assert (refused.code, refused.message) == (Code.INTERNAL, "poison")
-    assert (refused.form.content_type, refused.ids.request_id) == ("application/x-protobuf", "r-1")
-
-
 def test_a_value_over_the_limit_is_refused_unread() -> None:
     """The value is nonsense, but the error names only its length."""
     refused = rejection(codecs(max_request_bytes=100), record(b"\xff" * 101, AS_JSON))

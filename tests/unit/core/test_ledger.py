@@ -75,7 +75,6 @@ def test_what_was_committed_is_not_committable() -> None:
 
     assert ledger.committable() == {}
     assert ledger.committed_offsets([P0, P1]) == {P0: 2}
-    assert all(map(ledger.is_done, places))
 
 
 def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
@@ -92,19 +91,6 @@ def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
     ledger.committed({P0: 100})
     settled(ledger, *together(ledger, 2))
     assert ledger.committable() == {P0: 3}
-
-
-def test_nobody_knows_of_an_answer_in_doubt_whether_it_is_durable() -> None:
-    """It is neither settled nor new; its partition will be read again, or is gone."""
-    ledger = OffsetLedger()
-    first, second, third = together(ledger, 0, 1, 2)
-    stretches = ledger.answer([(first.places, [0, 1], [answer_of(first), answer_of(second)])])
-
-    ledger.doubt(stretches)
-
-    assert [ledger.is_doubtful(place) for place in (first, second, third)] == [True, True, False]
-    assert not any(map(ledger.is_settled, (first, second, third)))
-    assert ledger.forget([P0]) == 3
 
 
 def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> None:

@@ -10,7 +10,7 @@ from tests.builders import World, sources
 from tests.chunks import P0, P1, RAW, record
 from tests.fakes import TransactionFate
 from worker.core.failures import Code, KafkaFatal
-from worker.core.ordering.ledger import Place, Places, Stretch
+from worker.core.ordering.ledger import Places, Stretch
 from worker.core.records import Partition, Rejection, nothing_owed
 from worker.delivery.exactly_once import (
     END_DUE,
@@ -350,66 +350,6 @@ def test_a_revoke_that_fails_gives_back_what_stays(world: World) -> None:
     assert world.broker.answers == []
 
 
-def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None:
-    """While a commit outside of transactions is under way, the next owner answers instead."""
-    world.source.notes_under_way.add(P0)
-    send(world, 4)
-
-    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
-    turn_after(world, 1.0)
-
-    assert world.transactions.commits == []
-    assert world.broker.answers == []
-    assert world.delivery.is_idle
-
-
-def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
-    """A commit that arrives between the two halves of the transaction's would undo it: Kafka keeps the later one."""
-    world.source.notes_under_way.add(P0)
-    send(world, 4)
-
-    make_progress(world)
-    assert not world.transactions.is_ending
-    assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
-    world.source.notes_under_way.clear()
-    turn_after(world, 0.01)
-
-    assert world.transactions.is_ending
-
-
-def run_alone(world: World, offset: int) -> None:
-    """Run a record of P0 alone, noted with the group, and send its answer."""
-    world.broker.append(record(offset))
-    world.source.poll(1, 0.0)
-    world.source.note_isolated_run(P0, offset)
-    world.clock.wait(0.01)
-    assert world.broker.attempts[P0] == (1, True)
-    send(world, offset)
-
-
-def test_a_transaction_waits_until_the_note_of_an_isolated_run_is_withdrawn(world: World) -> None:
-    """The note cannot be withdrawn while the end is in doubt; an abort would leave a good record marked as poison."""
-    run_alone(world, 4)
-
-    make_progress(world)
-    assert not world.transactions.is_ending
-    turn_after(world, 0.01)
-
-    assert world.broker.attempts[P0] == (1, False)
-    assert world.transactions.is_ending
-
-
-def test_a_revoke_takes_back_what_ran_alone_and_is_still_noted(world: World) -> None:
-    """The next owner runs it once more, and does not take it for poison."""
-    run_alone(world, 4)
-
-    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
-    turn_after(world, 1.0)
-
-    assert world.transactions.commits == []
-    assert world.broker.attempts[P0] == (1, False)
-
-
 def test_losing_partitions_is_no_failure(world: World) -> None:
     """This holds for any number of losses: transactions stay large, and the worker goes on."""
     for at in range(2 * PATIENCE):
@@ -453,13 +393,13 @@ def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: Wor
 
 
 def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
-    """A drain or an isolated run commits as soon as there is something to commit."""
+    """A drain commits as soon as there is something to commit."""
     take(world, 0, partition=P1)
     send(world, 4)
     make_progress(world)
     assert not world.transactions.is_ending
 
-    world.delivery.commit_promptly(is_urgent=True)
+    world.delivery.commit_promptly()
     make_progress(world)
 
     assert world.transactions.is_ending
@@ -474,19 +414,6 @@ def test_next_due_says_when_the_transaction_ends(world: World) -> None:
     turn_after(world, 0.1)
 
     assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
-
-
-@pytest.mark.parametrize("failure", ["the broker said no", "nobody answered"])
-def test_an_answer_is_doubtful_only_if_nobody_knows_whether_it_is_durable(world: World, failure: str) -> None:
-    """The states that an answer leaves behind depend on it."""
-    is_unknown = failure == IN_DOUBT.failure
-    world.transactions.fate = lambda: IN_DOUBT if is_unknown else ABORTED
-    [(places, _, _)] = send(world, 4, 5)
-
-    turn_after(world, 0.1)
-    turn_after(world, 0.01)
-
-    assert [world.ledger.is_doubtful(Place(places, at)) for at in (0, 1)] == [is_unknown] * 2
 
 
 def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetad
 
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
-from worker.core.records import Partition, Suspect
+from worker.core.records import Partition
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.consumer import reports, source, spoiled_batches
@@ -255,13 +255,12 @@ class Beside:
 
 
 class Quiet:
-    """Remembers the suspects; `failure` is raised when partitions go."""
+    """`failure` is raised when partitions go."""
 
     failure: Exception | None = None
 
     def __init__(self) -> None:
         self.gone: list[Partition] = []
-        self.suspects: list[Suspect] = []
         self.doubted: set[Partition] = set()
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
@@ -272,9 +271,6 @@ class Quiet:
             raise self.failure
 
     def lost(self, partitions: Sequence[Partition]) -> None: ...
-
-    def suspected(self, suspects: Sequence[Suspect]) -> None:
-        self.suspects += suspects
 
     def is_in_doubt(self, partition: Partition) -> bool:
         return partition in self.doubted
@@ -349,15 +345,15 @@ class World(NamedTuple):
         return self.polled_twice()
 
     def polled_twice(self) -> list[tuple[Partition, int]]:
-        """Poll twice: a fetch, and the records that had to wait for their note."""
+        """Poll twice: a fetch, and what had to wait for an answer."""
         return self.polled() + self.polled()
 
     @property
-    def notes(self) -> list[list[tuple[int, int, str | None]]]:
-        """The commits: partition, offset and text."""
+    def commits(self) -> list[list[tuple[int, int, str | None]]]:
+        """The commits: partition, offset and note."""
         return [[(at.partition, at.offset, at.metadata) for at in commit] for commit in self.client.commits]
 
-    def notes_heard(self, error: KafkaError | None = None) -> None:
+    def results_heard(self, error: KafkaError | None = None) -> None:
         """Let the results of all commits under way arrive."""
         for commit in self.client.commits:
             self.commit_heard(*commit, error=error)

@@ -11,7 +11,7 @@ from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World, names
 from tests.chunks import P0, P1, floats, record
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
-from worker.core.records import Fields, Message, Suspect
+from worker.core.records import Fields, Message
 
 RUN = 0.02  # seconds of a batch with any number of rows
 ROWS = POLICY.max_rows
@@ -159,20 +159,6 @@ def test_halves_of_a_failed_batch_run_whatever_the_time() -> None:
 
     assert world.answered("ok") == names(0, 1, 3)
     assert [rejection.code for rejection in world.events.rejections] == [Code.INTERNAL]
-
-
-@pytest.mark.parametrize("age", [0.0, 9.0])
-def test_a_record_that_runs_alone_has_a_deadline_too(age: float) -> None:
-    """It is decoded late, and does not run if its deadline is over by then."""
-    world = world_of()
-    world.worker.suspected([Suspect(P0, 3, None, 1)])
-    world.broker.append(record(0, at=world.clock.now - age, timeout=1.0), record(1))
-
-    world.turn_for(0.5)
-
-    assert world.answered() == names(0, 1)
-    assert world.answered("error") == (names(0) if age else [])
-    assert sum(batch.rows for batch in world.lanes.ran) == (1 if age else 2)
 
 
 class Overload:

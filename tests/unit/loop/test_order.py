@@ -9,8 +9,6 @@ import pytest
 
 from tests.builders import World
 from tests.chunks import P0, record
-from tests.chunks import offsets as of_batch
-from tests.fakes import Broker
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.order_by_key import Order
 from worker.loop.conduct import Conduct
@@ -45,7 +43,7 @@ def test_a_slow_request_holds_up_those_that_wait_for_it(order: Order, early: lis
 
     world.turn_for(0.5)
     assert offsets(world) == early
-    assert world.broker.committed == {P0: 0}
+    assert world.broker.committed == {}
 
     world.turn_for(1.0)
     assert offsets(world) == early + late
@@ -63,21 +61,3 @@ def test_a_revoke_commits_no_further_than_the_slow_one(order: Order) -> None:
 
     assert world.broker.committed == {P0: 1}
     assert world.ledger.records == 0
-
-
-@loose_orders
-def test_a_suspect_s_records_run_alone_though_others_pass_them(order: Order) -> None:
-    """Records past its end run at once; each isolated run begins when all before it are settled, and is committed."""
-    broker = Broker()
-    broker.append(*[record(at, key=b"k") for at in range(3)])
-    broker.committed[P0], broker.attempts[P0] = 0, (3, False)
-    world = World(order=order, broker=broker, commit_interval=0.02).start(P0)
-    world.turn()
-    broker.append(*[record(at, key=b"other") for at in range(3, 6)])
-
-    world.turn_for(2.0)
-
-    assert [of_batch(batch.chunks) for batch in world.lanes.ran] == [[0], [1], [3, 4, 5], [2]]
-    assert offsets(world) == [0, 1, 3, 4, 5, 2]
-    assert broker.committed == {P0: 6}
-    assert broker.attempts == {}

@@ -9,10 +9,10 @@ import pytest
 
 from tests.builders import NONSENSE, POISON, SPOILT, STATE, World
 from tests.chunks import P0, P1, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
+from tests.fakes import CHANGELOG, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
-from worker.core.records import Message, Partition, Record, Suspect
+from worker.core.records import Message, Partition, Record
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.worker import REPORT_WAIT
 from worker.state.restoring import Restoration
@@ -364,30 +364,6 @@ def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once
     served(w, *(of(n, 1, key=b"h", at=300.0) for n in range(1, 5)), of(5, 1, at=100.0))
 
     assert in_memory(w) == kept(w)
-
-
-@joined
-def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: bool) -> None:
-    """The requests behind come in one poll, wait until those are done, and then share batches."""
-    w = World(has_state=True, joins=joins)
-    w.broker.append(of(0, 1), of(1, 2, 3), of(2, 4, key=b"b"))
-    w.broker.append(of(3, 5, key=b"b"), of(4, 6, 7), record(5, value=b"odd", key=b"k"), of(6, 8))
-    w.start(P0)
-    w.worker.suspected([Suspect(P0, SUSPECT_FROM, None, until=3)])
-
-    w.turn_for(3.0)
-
-    assert answers(w) == {
-        name(0): [1],
-        name(1): [3, 6],
-        name(2): [4],
-        name(3): [9],
-        name(4): [12, 19],
-        name(5): "error",
-        name(6): [27],
-    }
-    assert kept(w) == {b"k": 27, b"b": 9}
-    assert [batch.rows for batch in w.lanes.ran] == [1, 1, 1, 1, 2, 1, 1]
 
 
 def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NONSENSE, POISON, STATE, World
 from tests.chunks import P0, P1
-from tests.fakes import SUSPECT_FROM, FakeOutsideStore
+from tests.fakes import FakeOutsideStore
 from tests.states import state
 from tests.unit.state.test_in_the_loop import answers, name, of, served
 from worker.core.batching.back_pressure import Bounds
@@ -264,26 +264,6 @@ def test_a_partition_that_comes_back_is_read_anew() -> None:
     assert found[name(6)] == [101]
     assert found[name(7)] == [102]
     assert name(5) not in found
-
-
-def test_a_record_that_runs_alone_waits_for_its_state() -> None:
-    """Only then the group gets its note: a store that is away is not the record's fault."""
-    w = world()
-    the_store(w).values[b"k"] = stored(-1, 10)
-    the_store(w).away()
-    w.source.revoke(P0)
-    w.turn()
-    w.broker.attempts[P0] = (SUSPECT_FROM, False)
-    w.source.assign(P0)
-    w.broker.append(of(0, 1, 2), of(1, 3))
-    w.turn_for(1.0)
-    assert answers(w) == {}
-
-    the_store(w).back()
-    w.turn_for(5.0)
-
-    assert answers(w) == {name(0): [11, 13], name(1): [16]}
-    assert kept(w) == {b"k": 16}
 
 
 def test_a_drain_finishes_what_waits_for_its_state() -> None:

@@ -29,7 +29,6 @@ from worker.core.records import (
     Rejection,
     ReplyForm,
     Standing,
-    Suspect,
 )
 from worker.core.stalls import Stall
 from worker.core.tensors.buckets import Axis, Buckets, Spot
@@ -208,7 +207,7 @@ def bounded(watched: Watched) -> None:
 def hosts(watched: Watched) -> None:
     watched.events.host_started(os.getpid(), 0.5, "the first")
     watched.events.host_ended(HostEnd.CRASH, "SIGSEGV", 2)
-    watched.events.host_ended(HostEnd.MEMORY, "at its warm-up", 0)
+    watched.events.host_ended(HostEnd.KILLED, "SIGKILL, at its warm-up", 0)
     watched.now += 3.0
 
 
@@ -251,8 +250,8 @@ def hosts(watched: Watched) -> None:
         ),
         (
             hosts,
-            """model_hosts_ended_total crash 1, model_hosts_ended_total memory 1, model_hosts_ended_total hang 0,
-            model_hosts_ended_total killed 0, model_host_away_seconds 3.25""",
+            """model_hosts_ended_total crash 1, model_hosts_ended_total killed 1, model_hosts_ended_total hang 0,
+            model_host_away_seconds 3.25""",
         ),
     ],
 )
@@ -344,23 +343,6 @@ def test_commit_lag_counts_from_the_last_commit_that_got_through(watched: Watche
         lags.append(watched.page()["commit_lag_seconds"])
 
     assert lags == [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
-
-
-def test_a_suspicion_ends_with_the_commit_of_its_last_record(watched: Watched) -> None:
-    """It also ends with the partition, whose next owner has it then."""
-    events, seen = watched.events, []
-    events.assigned([P0, P1])
-    events.suspected([Suspect(P0, 3, None, until=50), Suspect(P1, 4, 7, until=20)])
-
-    for next_offset in (49, 50):
-        events.committed(CommitResult({P0: next_offset}, {P1: "no coordinator"}))
-        watched.turn()
-        seen.append(watched.page()["suspect_partitions"])
-    events.lost([P1], 2)
-    watched.turn()
-    seen.append(watched.page()["suspect_partitions"])
-
-    assert seen == [2, 1, 0]
 
 
 def test_snapshots_are_published_now_and_then_and_the_heartbeat_at_once(watched: Watched) -> None:
@@ -576,7 +558,6 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> No
     events.revoked([P0], 0.1234567, 2)
     events.lost([P1], 2)
     events.rewound([P0])
-    events.suspected([Suspect(P0, 3, None, until=50)])
     events.paused(is_paused=True)
     events.paused(is_paused=False)
     events.device_probed("CUDA failure 2")
@@ -597,7 +578,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> No
 
     assert " ".join(f"{line['event']}:{line['log_level']}" for line in log).split() == [
         *("partitions_assigned:info", "partitions_revoked:info", "partitions_lost:warning", "partitions_rewound:info"),
-        *("partition_suspected:warning", "fetching_paused:info", "fetching_resumed:info"),
+        *("fetching_paused:info", "fetching_resumed:info"),
         *("device_failed_its_probe:error", "model_host_started:info", "model_host_ended:warning", "rows_lost:error"),
         *("states_restored:info", "state_store_away:warning"),
         *("state_store_back:info", "foreign_states_passed_over:warning", "states_thrown_away:warning"),
@@ -606,9 +587,3 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> No
     ]
     assert log[0]["partitions"][-2:] == ["t/19", "and 5 more"]
     assert (log[1]["seconds"], log[1]["unsettled"]) == (0.123, 2)
-    assert {name: log[4][name] for name in ("partition", "attempts", "until", "poison_offset")} == {
-        "partition": "requests/0",
-        "attempts": 3,
-        "until": 50,
-        "poison_offset": None,
-    }

@@ -82,7 +82,6 @@ class Followed:
             intake=world.intake,
             stage=world.stage,
             batcher=world.batcher,
-            suspects=world.suspects,
             stackers={MODEL: stacker()},
             lanes=TracedLanes(world.lanes, tracing),
             punctuality=Punctuality(world.clock),

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from worker.core.records import Answer, Fields, Partition, Record, Rejection
 
 # The state of one place, a byte.
-OWED, SETTLED, DOUBTFUL = range(3)
+OWED, SETTLED = range(2)
 _GONE: Fields = ("", None, None, None, 0, None)  # stands for an answer that has left
-_SETTLED, _DOUBTFUL = bytes([SETTLED]), bytes([DOUBTFUL])
+_SETTLED = bytes([SETTLED])
 
 
 class Line:
@@ -42,11 +42,6 @@ class Line:
         self.left = self.on_the_way = 0
         self.next_offset = self.committed = -1
         self.is_forgotten = False
-
-    @property
-    def oldest(self) -> Place | None:
-        """The place of the first record that is not settled."""
-        return Place(self.places[0], self.places[0].passed) if self.places else None
 
     def __repr__(self) -> str:
         return f"<Line {self.partition} places={len(self.places)} left={self.left} next_offset={self.next_offset}>"
@@ -263,11 +258,6 @@ class OffsetLedger:
         for line in lines:
             self._pass_settled(line)
 
-    def doubt(self, stretches: Iterable[Stretch]) -> None:
-        """Note that nobody knows whether these answers are durable and their offsets committed."""
-        for places, start, stop in stretches:
-            places.states[start:stop] = _DOUBTFUL * (stop - start)
-
     def committable(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """The next offsets of these partitions (None: of all) that may be committed and are not yet."""
         lines = self._lines.values() if partitions is None else self._known(partitions)
@@ -300,29 +290,10 @@ class OffsetLedger:
         """True if they stand in a line of this ledger; false after their partition was forgotten."""
         return not places.line.is_forgotten
 
-    def is_next(self, place: Place) -> bool:
-        """True if this is the first record of its partition that is not settled."""
-        return place.places.line.oldest == place
-
-    @staticmethod
-    def is_settled(place: Place) -> bool:
-        """True if its answer is durable; a commit may still have to wait for other answers."""
-        return place.places.states[place.at] == SETTLED
-
-    @staticmethod
-    def is_doubtful(place: Place) -> bool:
-        """True if nobody knows whether its answer is durable."""
-        return place.places.states[place.at] == DOUBTFUL
-
     def settled(self, partition: Partition) -> int:
         """The last offset up to which all received records of the partition are settled; -1 for none."""
         line = self._lines.get(partition)
         return -1 if line is None else max(-1, line.next_offset - 1)
-
-    @staticmethod
-    def is_done(place: Place) -> bool:
-        """True if its offset is committed, so that the record is not read again."""
-        return place.places.line.committed > place.offset
 
     def forget(self, partitions: Iterable[Partition]) -> int:
         """Drop the lines of these partitions. Returns how many records leave unsettled."""

@@ -12,8 +12,7 @@ places before it are settled:
          committable
 
 If a place is settled before an earlier one, it still counts as a record, because it would be answered again after a
-crash. The bound in records limits such repeats, and the search for a record that ends the process (`suspects.py`). Rows
-and bytes of the place count no more.
+crash. The bound in records limits such repeats. Rows and bytes of the place count no more.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ from worker.inference.host.messages import (
     Loaded,
     Message,
     Order,
+    Place,
     Ran,
-    Tensor,
 )
 from worker.inference.host.shared_memory import SharedMemory, get, packed, put, room_for
 from worker.inference.lanes import PROBES_OF_LANES
@@ -133,36 +133,32 @@ class Host:
         os._exit(0)
 
     def _run(self, job: Job) -> None:
+        number, feeds, start, room = job
         began = time.monotonic_ns()
-        self._begun[job.number] = began
+        self._begun[number] = began
         try:
-            outcome = self._model.probe() if job.feeds is None else self._model.run(self._feeds(job.feeds))
+            outcome = self._model.probe() if feeds is None else self._model.run(self._feeds(feeds))
         except ModelBroken as lost:
             send(self._channel, Broken(str(lost)))
             os._exit(0)
         seconds = (time.monotonic_ns() - began) / 1e9
         if isinstance(outcome, RunFailure):
-            send(self._channel, Ran(job.number, seconds, outcome))
-        else:
-            self._give_back(job, seconds, outcome)
-
-    def _give_back(self, job: Job, seconds: float, outputs: Sequence[Array]) -> None:
-        arrays = [packed(output) for output in outputs]
-        start, room = job.room
-        size = room_for(arrays)
+            send(self._channel, (number, seconds, outcome))
+            return
+        outputs = [packed(output) for output in outcome]
+        size = room_for(outputs)
         if size <= room:
-            piece = self._memory.bytes[start : start + room]
-            send(self._channel, Ran(job.number, seconds, put(arrays, piece, 0)))
+            send(self._channel, (number, seconds, put(outputs, self._memory.bytes[start : start + room])))
             return
         fd = os.memfd_create("inference-outputs")
         try:
             os.ftruncate(fd, size)
-            ran = Ran(job.number, seconds, put(arrays, SharedMemory(fd).bytes, 0))
+            ran: Ran = (number, seconds, put(outputs, SharedMemory(fd).bytes))
             socket.send_fds(self._channel, [pickle.dumps(ran)], [fd])
         finally:
             os.close(fd)
 
-    def _feeds(self, places: Mapping[str, Tensor]) -> dict[str, Array]:
+    def _feeds(self, places: Mapping[str, Place]) -> dict[str, Array]:
         return {name: get(place, self._memory.bytes) for name, place in places.items()}
 
 

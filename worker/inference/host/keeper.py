@@ -68,9 +68,10 @@ class Keeper:
         ran: list[tuple[Ran, SharedMemory | None]] = []
         if self._host is not None:
             for message, memory in self._host.receive(timeout):
+                if isinstance(message, tuple):
+                    ran.append((message, memory))
+                    continue
                 match message:
-                    case Ran():
-                        ran.append((message, memory))
                     case Loaded(facts):
                         self._loaded(self._host, facts)
                     case CannotLoad(why):

@@ -23,7 +23,7 @@ from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, HostEnd, ModelKey
 from worker.core.tensors.room import ALIGNMENT
 from worker.inference.host.keeper import Keeper
-from worker.inference.host.messages import Job, Ran, Tensor
+from worker.inference.host.messages import Place, Ran
 from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
 
@@ -35,6 +35,14 @@ STOOD_STILL = 5.0
 # the limit is not less. Otherwise a record that hangs takes the limit twice.
 TIMES_THE_LONGEST = 10.0
 ALONE_AT_LEAST = 5.0
+# So many batches are given ahead that there is work for these seconds, at least one and at most so many: when loop and
+# host wake each other for each batch of 0.1 ms, they spend more on that than on the batch.
+AHEAD = 0.003
+MOST_AHEAD = 16
+# A lane whose batches take fewer seconds in the mean need not be looked after at once.
+BRIEF = 0.0005
+# The weight of the newest run in that mean.
+NEWEST = 1 / 8
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +73,8 @@ class HostLanes:
         self._begun = heap.memory.begun()
         self._run_timeout = run_timeout
         self._clock = clock
-        self._most = 2 * lanes  # that the host holds: each lane finds its next one at once
-        self._numbers = list(range(self._most))
+        self._lanes = lanes
+        self._numbers = list(range(lanes + MOST_AHEAD))
         self._waiting: deque[_Run] = deque()
         self._alone: deque[_Run] = deque()
         self._given: dict[int, _Run] = {}  # by the numbers of their jobs, in the order given
@@ -75,6 +83,7 @@ class HostLanes:
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
         self._longest = 0.0  # seconds of the longest run that succeeded
+        self._usual = AHEAD  # seconds of a run in the mean
         self._next_look = self._looked_at = self._awake_since = clock()
 
     @property
@@ -83,14 +92,28 @@ class HostLanes:
         return self._out - len(self._alone)
 
     @property
+    def more_ahead(self) -> int:
+        """How many more batches than one for each lane and one ahead should be in flight, because they are brief."""
+        return max(0, min(MOST_AHEAD, int(AHEAD / self._usual)) - 1)
+
+    @property
     def is_busy(self) -> bool:
-        """True if a batch or the warm-up batch waits or runs."""
-        return bool(self._given or self._waiting or self._alone)
+        """True if a batch or the warm-up batch waits or runs, and its end should be looked for soon."""
+        return self._usual >= BRIEF and self._is_awaited
 
     @property
     def running_since(self) -> float | None:
         """The instant when the oldest running inference began, by the monotonic clock; None: none runs. Any thread."""
-        return min((began / 1e9 for began in self._begun[: self._most].tolist() if began), default=None)
+        return min((began / 1e9 for began in self._begun.tolist() if began), default=None)
+
+    @property
+    def _most(self) -> int:
+        """The most batches that the host holds."""
+        return self._lanes + 1 + self.more_ahead
+
+    @property
+    def _is_awaited(self) -> bool:
+        return bool(self._given or self._waiting or self._alone)
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others."""
@@ -115,7 +138,7 @@ class HostLanes:
 
         Raises `ModelBroken` when no host can be started any more.
         """
-        self._receive(timeout if self.is_busy and not self._done else 0.0)
+        self._receive(timeout if self._is_awaited and not self._done else 0.0)
         if (now := self._clock()) >= self._next_look:
             self._look(now)
         done, self._done = self._done, []
@@ -145,7 +168,7 @@ class HostLanes:
                 return None
             self._turn = self._most
             return self._alone.popleft()
-        if not self._waiting or len(self._given) == self._most:
+        if not self._waiting or len(self._given) >= self._most:
             return None
         self._turn -= self._turn > 0
         return self._waiting.popleft()
@@ -156,18 +179,18 @@ class HostLanes:
         run.room = self._heap.take(self._outputs * ALIGNMENT + rows * self._row_bytes)
         self._begun[number] = 0
         self._given[number] = run
-        self._keeper.give(Job(number, feeds, (self._start_of(run.room), len(run.room))))
+        self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
-    def _places(self, run: _Run, batch: Batch) -> dict[str, Tensor]:
+    def _places(self, run: _Run, batch: Batch) -> dict[str, Place]:
         """The places of the feeds. What does not lie in the memory is copied: texts, states, a single record."""
-        places = dict[str, Tensor]()
+        places = dict[str, Place]()
         elsewhere = dict[str, Array]()
         for name, array in batch.all_feeds.items():
             start = None if array.dtype.hasobject else self._heap.memory.start_of(array)
             if start is None:
                 elsewhere[name] = array
             else:
-                places[name] = Tensor(array.dtype.str, array.shape, start, array.nbytes)
+                places[name] = (array.dtype.str, array.shape, start, array.nbytes)
         if elsewhere:
             arrays = [packed(array) for array in elsewhere.values()]
             run.copies = self._heap.take(room_for(arrays))
@@ -201,10 +224,11 @@ class HostLanes:
                 self._finish(run, seconds, failure=outcome)
             return
         self._longest = max(self._longest, seconds)
+        self._usual += NEWEST * (seconds - self._usual)
         if elsewhere is not None:
             rows = 1 if run.batch is None else run.batch.rows
             self._outputs = len(outcome)
-            self._row_bytes = max(self._row_bytes, ceil(sum(place.size for place in outcome) / rows))
+            self._row_bytes = max(self._row_bytes, ceil(sum(size for _, _, _, size in outcome) / rows))
         content = run.room if elsewhere is None else elsewhere.bytes
         assert content is not None
         self._finish(run, seconds, outputs=[get(place, content) for place in outcome])
@@ -235,7 +259,7 @@ class HostLanes:
     def _failed(self, ended: Ended) -> None:
         """Let what the host had begun fail, and what it had not begun wait again."""
         given, self._given = self._given, {}
-        self._numbers = list(range(self._most))
+        self._numbers += given
         again: list[_Run] = []
         failure = RunFailure(f"its process {ended.why}", ended_host=True)
         for number, run in given.items():

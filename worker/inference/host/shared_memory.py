@@ -14,14 +14,13 @@ import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from worker.core.records import Array
-from worker.core.records import Tensor as RequestTensor
+from worker.core.records import Array, Tensor
 from worker.core.tensors.room import ALIGNMENT
-from worker.inference.host.messages import MOST_RUNS, Begun, Tensor
+from worker.inference.host.messages import MOST_RUNS, Begun, Place
 
 # Tensors of so many bytes are copied one by one; smaller ones are joined first, which takes fewer calls.
 LARGE = 16 * 1024
@@ -128,7 +127,7 @@ class SharedRoom:
         self._view = piece.data
         self._end = 0
 
-    def join(self, tensors: Sequence[RequestTensor]) -> Array:
+    def join(self, tensors: Sequence[Tensor]) -> Array:
         """Copy the bytes of these tensors of numbers, one after the other."""
         first = self._end
         if len(tensors[0]) < LARGE:
@@ -152,38 +151,34 @@ class SharedRoom:
         return self._piece[start:end].view(dtype).reshape(shape)
 
 
-class Packed(NamedTuple):
-    """An array as bytes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: bytes | memoryview
+# An array as bytes: its dtype, its shape and the bytes.
+Packed = tuple[str, tuple[int, ...], bytes | memoryview]
 
 
 def packed(array: Array) -> Packed:
-    """The array as bytes; texts as a pickled list."""
+    """The array as bytes, without a copy if it is in one piece; texts as a pickled list."""
     if array.dtype.hasobject:
-        return Packed("O", array.shape, pickle.dumps(array.ravel().tolist()))
-    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return Packed(array.dtype.str, array.shape, content.data)
+        return "O", array.shape, pickle.dumps(array.ravel().tolist())
+    return array.dtype.str, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def room_for(arrays: Iterable[Packed]) -> int:
     """The bytes that these arrays take."""
-    return sum([aligned(len(array.content)) for array in arrays])
+    return sum([aligned(len(content)) for _, _, content in arrays])
 
 
-def put(arrays: Iterable[Packed], into: Array, start: int) -> list[Tensor]:
+def put(arrays: Iterable[Packed], into: Array, start: int = 0) -> list[Place]:
     """Copy the arrays into these bytes, one after the other from `start` on. Returns their places."""
-    view, places = into.data, list[Tensor]()
+    view, places = into.data, list[Place]()
     for dtype, shape, content in arrays:
-        view[start : start + len(content)] = content
-        places.append(Tensor(dtype, shape, start, len(content)))
-        start += aligned(len(content))
+        end = start + len(content)
+        view[start:end] = content
+        places.append((dtype, shape, start, len(content)))
+        start = aligned(end)
     return places
 
 
-def get(place: Tensor, of: Array) -> Array:
+def get(place: Place, of: Array) -> Array:
     """The array at this place of these bytes; a view unless it holds texts."""
     dtype, shape, start, size = place
     content = of[start : start + size]

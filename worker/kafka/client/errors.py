@@ -34,7 +34,7 @@ _CURES: Mapping[int, str] = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this client READ on the group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this client READ on the request topics",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this client what the broker's authorizer log names as denied",
-    KafkaError.OFFSET_METADATA_TOO_LARGE: "the notes of an offset take 24 bytes: raise offset.metadata.max.bytes",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "the note of an offset takes 3 bytes: raise offset.metadata.max.bytes",
     KafkaError.INVALID_GROUP_ID: "choose another WORKER_KAFKA__GROUP_ID",
     KafkaError._AUTO_OFFSET_RESET: (
         "WORKER_KAFKA__AUTO_OFFSET_RESET is `error`: set the group's offset by hand, or choose `earliest` or `latest`"

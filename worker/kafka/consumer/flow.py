@@ -1,4 +1,4 @@
-"""The client's messages on their way into the loop: made into records, held back, or not fetched at all.
+"""The client's messages on their way into the loop: made into records, or not fetched at all.
 
 Every record of every topic passes `to_records`, so that function is written to be fast. Every record needs the map from
 topic and number to `Partition` anyway. So the map also says which partitions flow, that is, may hand out records: a
@@ -15,10 +15,6 @@ from typing import cast
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
-
-# A partition is fetched no more when so many of its records are held, or so many bytes of values of all partitions.
-MOST_HELD = 1_000
-MOST_BYTES_HELD = 16 * 1024 * 1024
 
 # `Message.headers()` of confluent-kafka 2.16 raises these for a name that is not UTF-8; Kafka allows any bytes. It sets
 # the exception and still returns a list. In code that ran often Python does not check for an exception after each call:
@@ -114,55 +110,8 @@ def partition_of(message: Message, flowing: Flowing) -> Partition:
     return flowing[topic][number]
 
 
-class HeldRecords:
-    """Records that wait: the gates add them, the source takes them. Both only read `held` and `ready`, in each poll."""
-
-    def __init__(self) -> None:
-        self.held: dict[Partition, list[Record]] = {}  # not to be handed out yet
-        self.ready: list[Record] = []  # to be handed out, in order
-        self._bytes: dict[Partition, int] = {}
-        self._all_bytes = 0
-
-    def hold(self, record: Record) -> bool:
-        """Keep the record. Returns True if its partition must be fetched no more."""
-        held = self.held.setdefault(record.partition, [])
-        held.append(record)
-        size = len(record.value or b"")
-        self._bytes[record.partition] = self._bytes.get(record.partition, 0) + size
-        self._all_bytes += size
-        return len(held) >= MOST_HELD or self._all_bytes >= MOST_BYTES_HELD
-
-    def first(self, partition: Partition) -> int:
-        """The offset of the partition's first held record."""
-        return self.held[partition][0].offset
-
-    def let_go(self, partition: Partition) -> None:
-        """Make the partition's held records ready to be handed out."""
-        self.ready += self._remove(partition)
-
-    def drop(self, partition: Partition) -> bool:
-        """Drop all records of the partition. Returns True if some were held."""
-        self.ready = [record for record in self.ready if record.partition != partition]
-        return bool(self._remove(partition))
-
-    def take(self, most: int) -> Sequence[Record]:
-        """Take the records to hand out now. They came before any record of the next fetch, so they go first."""
-        taken, self.ready = self.ready[:most], self.ready[most:]
-        return taken
-
-    def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
-        """Add these later records after the ready ones, then take as `take` does."""
-        self.ready += records
-        return self.take(most)
-
-    def _remove(self, partition: Partition) -> Sequence[Record]:
-        self._all_bytes -= self._bytes.pop(partition, 0)
-        return self.held.pop(partition, ())
-
-
 class By(Enum):
-    LOOP = "loop"
-    SOURCE = "source"
+    GATES = "gates"
     SPOILED = "spoiled"
 
 

@@ -19,7 +19,7 @@ from worker.core.records import Partition
 from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.consumer.flow import Flowing
 from worker.kafka.consumer.gates import Gates
-from worker.kafka.offsets.standings import AssignmentStandings, StandingLookup
+from worker.kafka.offsets.standings import GroupStanding, StandingLookup, standing_of
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
@@ -91,22 +91,26 @@ class Rebalances:
         self._gates.assigned(partitions)
         self._tell("assigned", partitions)
         told = self._begin_at_once(consumer, positions)
-        for at, partition in zip(told.known, self._named(told.known), strict=True):
-            self._gates.begin(partition, at.offset)
-        self._gates.rewind_adrift(self._named(told.unknown))
+        assert self.assignments is not None
+        for partition in partitions:
+            is_in_doubt = self.assignments.is_in_doubt(partition)
+            self._gates.begin(partition, told.get(partition), is_in_doubt=is_in_doubt)
 
-    def _begin_at_once(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> AssignmentStandings:
-        """Assign these to the client at the group's offsets, or where the reset policy says.
+    def _begin_at_once(
+        self, consumer: Consumer, assigned: Sequence[TopicPartition]
+    ) -> Mapping[Partition, GroupStanding]:
+        """Assign these to the client at the group's offsets, or where the reset policy says. Returns what was told.
 
         Under `earliest` a partition without a known offset is assigned at its beginning, and moved before a record of
         it is used. An operator's own strategy may not be incremental: then the client assigns by itself.
         """
         if not assigned or "partition.assignment.strategy" in self._kafka.config:
-            return AssignmentStandings()
+            return {}
         policy = self._kafka.auto_offset_reset
         begins_meanwhile = policy == "earliest"
         try:
             known, unknown = self._standings.now(assigned, PATIENCE[policy])
+            told = dict(zip(self._named(known), map(standing_of, known), strict=True))
             for at in known:
                 if at.offset < 0:
                     at.offset = _RESETS.get(policy, OFFSET_INVALID)
@@ -115,11 +119,11 @@ class Rebalances:
             consumer.incremental_assign([*known, *unknown])
         except (KafkaException, RuntimeError) as error:  # the client is leaving, or broken: the next poll says so
             self._log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
-            return AssignmentStandings()
+            return {}
         if unknown and not begins_meanwhile:
             some = f"{len(unknown)} of {len(assigned)} partitions"
             self._log.tell("committed", f"the group does not tell its offsets: {some} are left to the client")
-        return AssignmentStandings(known, unknown if begins_meanwhile else ())
+        return told
 
     def _on_lost(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._is_in, self._sightings = False, 0

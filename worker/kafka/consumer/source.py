@@ -25,7 +25,7 @@ from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import LoginFiles, Stranded
 from worker.kafka.consumer.batch_end import looking
-from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses, partition_of, to_records
+from worker.kafka.consumer.flow import Flowing, Pauses, partition_of, to_records
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports, RequestTopics, TopicsSeen
@@ -39,7 +39,7 @@ LEAVE_SLICE, LEAVE_GRACE = 0.05, 0.3
 
 
 class KafkaSource(KafkaOffsets):
-    """The consumer of the request topics: a `Source` with `Offsets` and `IsolationNotes`, as `ports.py` says."""
+    """The consumer of the request topics: a `Source` with `Offsets`, as `ports.py` says."""
 
     def __init__(
         self,
@@ -74,24 +74,17 @@ class KafkaSource(KafkaOffsets):
         """At most `max_records`; see `Source`. Raises `KafkaFatal` if group, topics or broker are closed for good."""
         if self._gates.is_waiting:
             self._attend()
-        # Read even if records are ready: only a read runs callbacks, and a full loop takes one record at a time.
-        has_ready = bool(self._held.ready)
-        most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
-        if share := self._spoiled.share(most):
-            most, patience = most - share, 0.0
-        records = self._read(most, patience)
+        share = self._spoiled.share(max_records)
+        records = self._read(max_records - share, 0.0 if share else timeout)
         if self._spoiled.is_waiting:
-            records = [*records, *self._spoiled.records((1 if has_ready else max_records) - len(records))]
+            records = [*records, *self._spoiled.records(max_records - len(records))]
         if self._flowing.strangers:
             records = self._gates.admit(records)
-        if has_ready:
-            records = self._held.behind(records, max_records)
         if self._rebalances.is_new:  # not in the callback: it runs before the client has the new partitions
             self._rebalances.is_new = False
             self._pauses.settle()
         if self._gates.is_waiting:
             self._attend()
-            records = [*records, *self._held.take(max_records - len(records))]
         return records
 
     def pause(self) -> None:
@@ -99,19 +92,12 @@ class KafkaSource(KafkaOffsets):
         self._pauses.settle()
 
     def resume(self) -> None:
-        """Fetch all partitions again that are not withheld."""
+        """Fetch all partitions again, except those that a part of the source has stopped."""
         self._pauses.is_general = False
         self._pauses.settle()
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
         self._gates.rewind(partitions)
-
-    def withhold(self, partition: Partition) -> None:
-        if self._gates.holds(partition):
-            self._pauses.stop(partition, By.LOOP)
-
-    def release(self, partition: Partition) -> None:
-        self._pauses.release(partition, By.LOOP)
 
     @property
     def starts_awaited(self) -> int:
@@ -178,13 +164,12 @@ class KafkaSource(KafkaOffsets):
         """Make a consumer, and all parts that hold on to it."""
         self._consumer = consumer = self._new_consumer()
         super().__init__(consumer, self._log, self._clock)
-        self._pauses, self._held = Pauses(consumer), HeldRecords()
+        self._pauses = Pauses(consumer)
         self._stalls = Stalls()
         self._spoiled = SpoiledBatches(consumer, self._flowing, self._pauses, self._new_looker, self._log)
         self._gates = Gates(
             consumer,
             self._flowing,
-            self._held,
             self,
             self._pauses,
             self._spoiled,

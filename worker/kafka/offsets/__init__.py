@@ -1,1 +1,1 @@
-"""The group's store: an offset and a note for each partition. Only `KafkaOffsets` reads and writes it."""
+"""The group's store: an offset for each partition, and a note where the group is new. Only used from here."""

@@ -27,44 +27,17 @@ ASK_AGAIN_AFTER = 0.1
 # `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
 
-_TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?( new)?")
-
-
-class Attempts(NamedTuple):
-    """The note of a committed offset: how often in a row a process died before it settled anything.
-
-        attempts=n         handed out n times since the last progress
-        attempts=n trial   and the record at this offset was about to run alone
-        attempts=n new     and the group has never committed an answer here
-
-    A commit of the delivery carries no note, so progress clears it. A note that another tool writes counts as none.
-    """
-
-    times: int
-    is_isolated: bool = False
-    is_new: bool = False
-
-    def __str__(self) -> str:
-        return f"attempts={self.times}{' trial' if self.is_isolated else ''}{' new' if self.is_new else ''}"
-
-
-NONE, NEW = Attempts(0), Attempts(0, is_new=True)
-
-
-def read_attempts(metadata: str | None) -> Attempts | None:
-    """The note in the metadata of a commit; None when it is not ours."""
-    found = _TEXT.fullmatch(metadata or "")
-    return None if found is None else Attempts(int(found[1]), found[2] is not None, found[3] is not None)
+# The note of an offset where the group has committed no answer yet. Earlier workers counted their attempts in notes:
+# `attempts=2`, `attempts=2 trial`, `attempts=2 new`. Such a note may still be there, and says only whether it is new.
+NEW = "new"
+_IS_NEW = re.compile(rf"(attempts=[0-9]+ )?{NEW}")
 
 
 class GroupStanding(NamedTuple):
-    """The group's offset of a partition, None while it has none, and the note of that offset."""
+    """The group's offset of a partition, None while it has none. `is_new`: it has committed no answer there."""
 
     offset: int | None
-    attempts: Attempts
-
-
-NOTHING = GroupStanding(None, NONE)
+    is_new: bool
 
 
 class AssignmentStandings(NamedTuple):
@@ -95,19 +68,14 @@ class StandingLookup:
                 return AssignmentStandings(known, unknown)
             time.sleep(ASK_AGAIN_AFTER)
 
-    def is_isolated(self, partition: Partition, offset: int, patience: float) -> bool:
-        """True if the group's note says that this record runs alone; False if the group does not answer."""
-        found = self.now([TopicPartition(*partition)], patience).known
-        return any(at.offset == offset and (read_attempts(at.metadata) or NONE).is_isolated for at in found)
-
     def ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, GroupStanding]:
-        """The group's offsets and notes of these partitions, as far as it tells."""
+        """Where the group stands in these partitions, as far as it tells."""
         asked = random.sample(partitions, 1) if self._is_in_vain else partitions
         found = self.now([TopicPartition(*partition) for partition in asked], ANSWER_TIMEOUT).known
         self._is_in_vain = not found
         if not found:
             self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {len(partitions)}")
-        return {Partition(at.topic, at.partition): _standing(at) for at in found}
+        return {Partition(at.topic, at.partition): standing_of(at) for at in found}
 
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Each partition's end, or its first open transaction. Partitions whose end is not known now are left out.
@@ -133,7 +101,8 @@ class StandingLookup:
         return ends
 
 
-def _standing(at: TopicPartition) -> GroupStanding:
+def standing_of(at: TopicPartition) -> GroupStanding:
+    """Read the group's answer for one partition."""
     if at.offset < 0:
-        return GroupStanding(None, NEW)
-    return GroupStanding(at.offset, read_attempts(at.metadata) or NONE)
+        return GroupStanding(None, is_new=True)
+    return GroupStanding(at.offset, _IS_NEW.fullmatch(at.metadata or "") is not None)

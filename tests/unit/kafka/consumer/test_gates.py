@@ -1,16 +1,12 @@
-"""Gates hold a partition's records back while the group, the broker or the client fails to answer."""
+"""Gates give nothing of a partition while it is not known where it goes on."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_BEGINNING, KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
-from worker.core.records import Partition, Suspect
-from worker.kafka.consumer.flow import MOST_BYTES_HELD, MOST_HELD, By
-from worker.kafka.offsets.group_offsets import PATIENCE
+from worker.kafka.consumer.flow import By
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 
@@ -31,197 +27,116 @@ def latest(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def running(world: World) -> World:
-    """Let both partitions flow, with their notes taken."""
+    """Let both partitions flow."""
     world.brings((P, 0), (Q, 0))
-    world.notes_heard()
-    world.client.asked.clear()
     return world
 
 
 # The first record of an assignment
 
 
-def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: World) -> None:
-    """One question covers all. Each note is committed at the group's offset, or else at the record's own."""
-    world.client.group = {P: (5, "attempts=1")}
+def test_the_first_records_come_in_the_poll_that_fetched_them(world: World) -> None:
+    """The group was asked at the assignment, and nothing is asked or committed since."""
+    world.client.script.append(lambda: [Incoming(P, 6), Incoming(P, 7), Incoming(Q, 3)])
 
-    records = world.brings((P, 6), (P, 7), (Q, 3))
-
-    assert records == [(P, 6), (P, 7), (Q, 3)]
-    assert [sorted(asked) for asked in world.client.asked] == [[0, 1]]
-    assert world.notes == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1 new")]]
+    assert world.polled() == [(P, 6), (P, 7), (Q, 3)]
+    assert not world.client.asked
+    assert not world.commits
 
 
-def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: World) -> None:
-    """The group is asked again, and records that came meanwhile are kept."""
-    world.client.is_away = True
-    assert world.brings((P, 3), (P, 4)) == []
-    assert world.brings((P, 5)) == []
-    world.client.is_away = False
-    world.clock.now += 1.0
+@pytest.mark.parametrize(
+    ("note", "has_served"),
+    [
+        ("", True),
+        ("new", False),
+        ("attempts=2", True),
+        ("attempts=4 trial", True),
+        ("attempts=0 new", False),
+        ("attempts=12 new", False),
+        ("restored, as new", True),
+    ],
+)
+def test_a_note_says_only_whether_the_group_is_new(
+    monkeypatch: pytest.MonkeyPatch, note: str, *, has_served: bool
+) -> None:
+    """Earlier workers counted attempts in notes; the records are handed out all the same."""
+    world = new_world(monkeypatch)
+    world.client.group = {P: (5, note)}
+    world.assign(P)
+    assert not world.source.has_served
 
-    assert world.polled_twice() == [(P, 3), (P, 4), (P, 5)]
+    assert world.brings((P, 5)) == [(P, 5)]
 
-    assert world.notes == [[(0, 3, "attempts=1 new")]]
-
-
-def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
-    """Otherwise a whole backlog would be held. The source hands out no more than asked for."""
-    world.client.is_away = True
-    records = [(P, at) for at in range(MOST_HELD)]
-    world.brings(*records)
-    assert world.client.stopped == {0}
-    world.client.is_away = False
-    world.clock.now += 1.0
-
-    assert world.polled_twice() == records[:20]
-    assert world.client.stopped == set()
-
-
-def test_what_is_large_of_all_partitions_together_is_fetched_no_more(world: World) -> None:
-    """A worker may hold hundreds of partitions, and the group may be away for all at once."""
-    partitions = [Partition("r", number) for number in range(2, 52)]
-    world.assign(*partitions)
-    world.client.is_away = True
-    quarter = bytes(MOST_BYTES_HELD // 4)
-    for partition in partitions:
-        world.client.script.append(partial(list, [Incoming(partition, 0, content=quarter)]))
-        world.polled()
-
-    assert world.client.stopped == set(range(5, 52))
-    world.client.is_away = False
-    world.clock.now += 1.0
-    assert sorted(world.polled(50) + world.polled(50)) == [(partition, 0) for partition in partitions]
-    assert world.client.stopped == set()
+    assert world.source.has_served == has_served
 
 
-def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: World) -> None:
-    """Otherwise rebalances would wait until all is taken. Records fetched meanwhile come later."""
-    world.client.is_away = True
-    world.brings(*[(P, at) for at in range(20)])
-    world.client.is_away = False
-    world.clock.now += 1.0
-    taken = world.polled(1)
-    world.client.script.append(lambda: [Incoming(P, 20)])
-    for _ in range(3):
-        taken += world.polled(1, 0.0)
-    world.will_revoke(Q)
-    taken += world.polled(1, 0.0)
-
-    assert not world.client.script
-    assert Q not in world.client.held
-    assert taken == [(P, at) for at in range(5)]
-    assert world.polled(100) == [(P, at) for at in range(5, 21)]
-
-
-# Suspects
-
-
-def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
-    """Its isolated runs would have no end. The wait does not add a second note."""
-    world.client.group = {P: (5, "attempts=3")}
-    world.client.leaderless = {0}
-    assert world.brings((P, 5)) == []
-    assert not world.notes
-    world.client.leaderless = set()
-    world.clock.now += 1.0
-
-    assert world.polled_twice() == [(P, 5)]
-
-    assert world.notes == [[(0, 5, "attempts=4")]]
-    assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
-
-
-# Notes under way
-
-
-def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None:
-    """A record that ends the process at once must have been counted, and a note that comes late would do harm."""
-    world.client.hears_at_once = False
-    assert world.brings((P, 0)) == []
-    assert world.brings((P, 1)) == []
-    assert world.source.has_note_under_way([P])
-
-    world.notes_heard()
-
-    assert world.polled_twice() == [(P, 0), (P, 1)]
-    assert not world.source.has_note_under_way([P])
-    assert not world.source.commit_results()
-
-
-def test_a_refused_note_is_sent_again(world: World) -> None:
-    """It waits a while, since the group is busy."""
-    world.client.hears_at_once = False
-    world.brings((P, 0))
-    world.notes_heard(REFUSED)
-    assert world.polled_twice() == []
-    assert not world.notes
-
-    world.clock.now += 1.0
-    world.polled()
-
-    assert world.notes == [[(0, 0, "attempts=1 new")]]
-
-
-def test_a_note_without_a_result_is_sent_again(world: World) -> None:
-    """The client takes long to give up on a coordinator."""
-    world.client.hears_at_once = False
-    world.brings((P, 0))
-    world.client.commits.clear()
-
-    world.clock.now += PATIENCE
-    assert not world.source.has_note_under_way([P])
-    world.polled()
-
-    assert world.notes == [[(0, 0, "attempts=1 new")]]
-
-
-def test_a_partition_in_doubt_is_neither_asked_about_nor_handed_out(world: World) -> None:
-    """A transaction of its earlier assignment may still commit it."""
+def test_a_partition_in_doubt_is_neither_asked_about_nor_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction of its earlier assignment may still commit it. Then it goes on where the transaction ended."""
+    world = new_world(monkeypatch)
     world.assignments.doubted = {P}
+    world.client.group = {P: (0, ""), Q: (0, "")}
+    world.assign(P, Q)
+    world.client.asked.clear()
     assert world.brings((P, 0), (Q, 0)) == [(Q, 0)]
-    assert world.client.asked == [[1]]
+    assert not world.client.asked
+    assert world.client.stopped == {0}
 
     world.assignments.doubted = set()
-
-    assert world.polled_twice() == [(P, 0)]
-
-
-def test_what_was_committed_since_the_client_asked_is_not_read_again(world: World) -> None:
-    """The transaction in doubt was committed after all: the partition goes on behind it."""
-    world.client.group = {P: (3, "")}
-
-    assert world.brings((P, 0), (P, 1)) == []
+    world.client.group[P] = (3, "")
     world.polled()
 
+    assert world.client.seeks == [(0, 3)]
+    assert world.client.stopped == set()
+    assert world.brings((P, 3)) == [(P, 3)]
+
+
+def test_a_partition_in_doubt_without_an_offset_is_moved_after_its_first_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client looks up where its log begins, and would undo a seek meanwhile."""
+    world = new_world(monkeypatch)
+    world.assignments.doubted = {P}
+    world.assign(P)
+    world.assignments.doubted = set()
+    world.client.group = {P: (3, "new")}
+    world.client.asked.clear()
+    assert world.polled_twice() == []
+    assert not world.client.seeks
+    assert world.client.asked == [[0]]
+
+    assert world.brings((P, 0)) == []
+
+    assert world.client.begun == [(0, OFFSET_BEGINNING)]
     assert world.client.seeks == [(0, 3)]
     assert world.brings((P, 3)) == [(P, 3)]
 
 
-def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> None:
-    """The topic was made anew: it is read from the client's beginning, and noted so. A rewind would loop."""
+def test_a_partition_in_doubt_where_the_group_has_nothing_flows_when_that_is_sure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client has begun at the right place by itself."""
+    world = new_world(monkeypatch)
+    world.assignments.doubted = {P}
+    world.assign(P)
+    world.assignments.doubted = set()
+    world.polled()
+
+    world.client.script.append(lambda: [Incoming(P, 3)])
+
+    assert world.polled() == [(P, 3)]
+    assert not world.client.seeks
+
+
+def test_an_offset_beyond_the_end_is_of_records_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic was made anew: it is read from the client's beginning. A second look would find the old offset."""
+    world = new_world(monkeypatch)
     world.client.group = {P: (101, "attempts=7 trial")}
+    world.assign(P)
 
     assert world.brings((P, 0), (P, 1)) == [(P, 0), (P, 1)]
 
     assert not world.client.seeks
-    assert world.notes == [[(0, 0, "attempts=1")]]
-    assert not world.assignments.suspects
-
-
-def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> None:
-    """A partition that came back has a note of its own under way."""
-    world.client.hears_at_once = False
-    world.brings((P, 0))
-    earlier = world.client.commits.pop()
-    world.revoke(P)
-    world.assign(P)
-    world.client.group = {P: (0, "attempts=1")}
-    world.brings((P, 0))
-
-    world.commit_heard(*earlier)
-
-    assert world.source.has_note_under_way([P])
+    assert not world.commits
 
 
 # Rewinds
@@ -240,7 +155,7 @@ def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
 
     assert world.brings((P, 2), (Q, 2)) == [(P, 2), (Q, 2)]
     assert world.client.seeks == [(0, 2)]
-    assert not world.notes
+    assert not world.commits
 
 
 def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -> None:
@@ -256,38 +171,76 @@ def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -
     assert world.client.seeks == [(0, 0)]
 
 
-# Partitions withheld
-
-
 def test_a_partition_is_fetched_when_nothing_stops_it(world: World) -> None:
-    """The loop and the source each have their own reasons."""
+    """The gates and the spoiled batches each have their own reasons."""
     pauses = world.source._pauses
-    pauses.stop(P, By.LOOP)
-    pauses.stop(P, By.SOURCE)
+    pauses.stop(P, By.SPOILED)
+    pauses.stop(P, By.GATES)
 
-    pauses.release(P, By.LOOP)
+    pauses.release(P, By.SPOILED)
     assert world.client.stopped == {P.number}
 
-    pauses.release(P, By.LOOP)
-    pauses.release(P, By.SOURCE)
+    pauses.release(P, By.SPOILED)
+    pauses.release(P, By.GATES)
     assert world.client.stopped == set()
 
 
 # A group that starts at the end
 
 
+def test_a_partition_with_an_offset_flows_at_once(latest: World) -> None:
+    """It has its start: nothing is asked again."""
+    latest.client.group = {P: (5, "")}
+    latest.joins(P)
+
+    assert latest.source.starts_awaited == 0
+    assert latest.brings((P, 5)) == [(P, 5)]
+    assert latest.client.asked == [[0]]
+    assert not latest.commits
+
+
 def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(latest: World) -> None:
     """The end is asked for and committed in the poll that brings the assignment; no record comes before the commit."""
+    latest.client.hears_at_once = False
     latest.joins(P)
-    assert latest.notes == [[(0, 100, "attempts=0 new")]]
+    assert latest.commits == [[(0, 100, "new")]]
     assert latest.brings((P, 101)) == []
 
-    latest.notes_heard()
-    latest.client.group = {P: (100, "attempts=0")}
+    latest.results_heard()
 
     assert latest.brings((P, 100)) == [(P, 100)]
     assert latest.client.seeks == [(0, 100)]
-    assert latest.notes == [[(0, 100, "attempts=1")]]
+    assert not latest.commits
+    assert not latest.source.has_served
+
+
+def test_a_refused_start_is_sent_again(latest: World) -> None:
+    """It waits a while, since the group is busy."""
+    latest.client.hears_at_once = False
+    latest.joins(P)
+    latest.results_heard(REFUSED)
+    latest.polled()
+    assert not latest.commits
+
+    latest.clock.now += 1.0
+    latest.polled()
+
+    assert latest.commits == [[(0, 100, "new")]]
+
+
+def test_a_start_of_an_earlier_assignment_is_waited_for(latest: World) -> None:
+    """A second commit beside it could arrive after the delivery's first, and undo it."""
+    latest.client.hears_at_once = False
+    latest.joins(P)
+    latest.revoke(P)
+    latest.client.end = 120
+    latest.joins(P)
+    assert latest.commits == [[(0, 100, "new")]]
+
+    latest.results_heard()
+    latest.polled()
+
+    assert latest.commits == [[(0, 120, "new")]]
 
 
 def test_a_start_is_awaited_until_it_is_committed(latest: World) -> None:
@@ -296,7 +249,7 @@ def test_a_start_is_awaited_until_it_is_committed(latest: World) -> None:
     latest.joins(P, Q)
     assert latest.source.starts_awaited == 2
 
-    latest.notes_heard()
+    latest.results_heard()
     latest.polled()
     assert latest.source.starts_awaited == 1
     latest.revoke(Q)
@@ -310,7 +263,7 @@ def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: Worl
 
     latest.joins(P, Q)
 
-    assert latest.notes == [[(1, 100, "attempts=0 new")]]
+    assert latest.commits == [[(1, 100, "new")]]
 
 
 def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> None:
@@ -323,20 +276,28 @@ def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> No
 
     latest.polled()
 
-    assert latest.notes == [[(0, 90, "attempts=0 new")]]
+    assert latest.commits == [[(0, 90, "new")]]
+
+
+def test_where_an_offset_lies_beyond_the_end_the_first_record_is_the_start(latest: World) -> None:
+    """The client began at the end of a topic made anew. A death must not lose what came since."""
+    latest.client.group = {P: (101, "")}
+    latest.joins(P)
+
+    assert latest.brings((P, 90), (P, 91)) == []
+    assert latest.commits == [[(0, 90, "new")]]
+
+    assert latest.client.seeks == [(0, 90)]
+    assert latest.brings((P, 90), (P, 91)) == [(P, 90), (P, 91)]
 
 
 # How far the client has come
 
 
-def test_nothing_is_said_of_a_partition_where_something_waits(world: World) -> None:
-    """The client counts records as passed that we may hold, or have dropped."""
+def test_nothing_is_said_of_a_partition_that_is_shut(world: World) -> None:
+    """The client counts records as passed that we have dropped."""
     world.client.position_of = {0: 6, 1: 3}
-    world.client.script.append(lambda: [Incoming(P, 5), Incoming(Q, 2)])
-    assert world.polled() == []
-    assert world.source.positions() == {}
-
-    assert world.polled() == [(P, 5), (Q, 2)]
+    assert world.brings((P, 5), (Q, 2)) == [(P, 5), (Q, 2)]
     assert world.source.positions() == {P: 6, Q: 3}
 
     world.source.rewind([P])

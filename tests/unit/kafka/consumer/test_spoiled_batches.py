@@ -67,16 +67,14 @@ def test_what_others_bring_leaves_room_for_the_batch(world: World) -> None:
     assert [partition for partition, _ in came].count(P) == 25
 
 
-@pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P)])
-def test_nothing_is_handed_on_while_the_loop_wants_nothing(world: World, stop: Callable[[World], None]) -> None:
+def test_nothing_is_handed_on_while_the_loop_wants_nothing(world: World) -> None:
     """The bounds of records in flight hold for these records, too."""
     first = world.fails(7)
-    stop(world)
+    world.source.pause()
 
     assert rest(world) == []
 
     world.source.resume()
-    world.source.release(P)
     assert [at for _, at in first] + rest(world) == list(range(7, 507))
 
 
@@ -213,7 +211,7 @@ def test_nothing_is_stepped_over_behind_an_open_transaction(spoiled: World) -> N
     assert cast("Onlooker", spoiled.source._reports.watcher).stalls[P].is_transaction
 
 
-@pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P), lambda w: w.revoke(P)])
+@pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.revoke(P)])
 def test_a_partition_that_we_do_not_fetch_does_not_stall(spoiled: World, stop: Callable[[World], None]) -> None:
     """The loop stopped it, or it is not ours."""
     stop(spoiled)

@@ -1,4 +1,4 @@
-"""A group that does not give its offsets is asked again, and a flowing partition is not held up for long."""
+"""A group that does not give its offsets is asked again, and the partitions that flow are not held up for long."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
 from worker.kafka.offsets.standings import ANSWER_TIMEOUT
 
 
-def test_what_waits_for_an_answer_is_held_and_the_others_go_on(
+def test_what_waits_for_an_answer_is_dropped_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The group is asked again after a while, and the log says that partitions wait."""
     world = new_world(monkeypatch)
     world.client.group = {P: (3, ""), Q: (7, "")}
     world.assign(P, Q)
-    assert world.brings((P, 3)) == [(P, 3)]
+    assert world.brings((P, 3), (Q, 7)) == [(P, 3), (Q, 7)]
     world.client.is_away = True
     world.client.patience.clear()
+    world.source.rewind([Q])
 
-    assert world.brings((Q, 7), (P, 4)) == [(P, 4)]
-    assert world.brings((Q, 8), (P, 5)) == [(P, 5)]
+    assert world.brings((Q, 8), (P, 4)) == [(P, 4)]
+    assert world.brings((Q, 9), (P, 5)) == [(P, 5)]
     world.client.is_away = False
-    assert world.polled() == []
+    world.polled()
+    assert not world.client.seeks
     world.clock.now += ASK_AGAIN_AFTER
+    world.polled()
 
-    assert world.polled_twice() == [(Q, 7), (Q, 8)]
+    assert world.client.seeks == [(1, 7)]
     assert max(world.client.patience) <= ANSWER_TIMEOUT
     assert "the group does not tell its offsets, partitions wait: 1" in caplog.text
 
@@ -36,14 +39,16 @@ def test_after_a_question_in_vain_one_is_asked_about_alone(monkeypatch: pytest.M
     world = new_world(monkeypatch)
     world.client.group = {P: (3, ""), Q: (7, "")}
     world.assign(P, Q)
+    world.brings((P, 3), (Q, 7))
     world.client.open = {1}
 
-    came = world.brings((P, 3), (Q, 7))
+    world.source.rewind([P, Q])
     for _ in range(20):
         world.clock.now += ASK_AGAIN_AFTER
-        came += world.polled_twice()
-    assert came == [(P, 3)]
+        world.polled()
+    assert world.client.seeks == [(0, 3)]
     world.client.open.clear()
     world.clock.now += ASK_AGAIN_AFTER
+    world.polled()
 
-    assert world.polled_twice() == [(Q, 7)]
+    assert world.client.seeks == [(0, 3), (1, 7)]
