@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -24,11 +24,12 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.declared_signature import TYPES, spec_of
 from worker.inference.facts import Device
 from worker.inference.onnxruntime_errors import is_out_of_memory, readable
-from worker.inference.session import Opened, RunFailed, WrongOutput
+from worker.inference.session import CUDA_DRIVER, Opened, RunFailed, WrongOutput
 from worker.settings import ModelSettings
 
 _NAME = "served_model"  # of the file as a module: its own name may be that of a library
 _CLASS = "Model"
+_LOADED = Path("/proc/self/maps")  # the libraries of this process, among others
 _HOW = "docs/models.md#a-model-in-python"
 _OF_DEVICES: Mapping[str, Any] = {"device": "auto", "providers": (), "provider_options": {}, "gpu_mem_limit": None}
 _EXAMPLE = '{"x": ("FP32", [None, 4])}'
@@ -91,6 +92,9 @@ class PythonSession:
         return self._outputs
 
     def get_providers(self) -> Sequence[str]:
+        """CUDA's driver, if a library that the model uses has loaded it: then it runs on a GPU."""
+        with suppress(OSError):
+            return [CUDA_DRIVER] * (CUDA_DRIVER in _LOADED.read_text())
         return ()
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Array], _: Any = None, /) -> Sequence[Array]:
@@ -116,7 +120,7 @@ class PythonSession:
             sys.path.append(folder)
         try:
             with redirect_stdout(sys.stderr):  # a command may write JSON there
-                exec(compile(content, str(self._path), "exec"), vars(module))  # noqa: S102  # the operator named it
+                exec(compile(content, str(self._path), "exec", dont_inherit=True), vars(module))  # noqa: S102  # the operator named it
         except (Exception, SystemExit) as error:
             raise BadConfiguration(f"it cannot be imported: {self._told(error)}{_cure(error)}") from error
         found = getattr(module, _CLASS, None)
