@@ -6,6 +6,7 @@ Only the threads need ONNX Runtime in this process, which takes time and memory,
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,9 +39,18 @@ class Engine(NamedTuple):
     rooms: Rooms
 
 
-def engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Engine:
-    """Load and warm the model, in a host or in this process. Raises `BadConfiguration`."""
-    engine = _hosted(settings, events, closing) if settings.model.host == "process" else _threaded(settings, closing)
+def begin_model(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Callable[[], Engine]:
+    """Let a host begin to load the model. The function returned waits for it, and raises `BadConfiguration`.
+
+    A model on this process's threads is loaded when that is called.
+    """
+    is_hosted = settings.model.host == "process"
+    engine = _hosted(settings, events, closing) if is_hosted else partial(_threaded, settings, closing)
+    return lambda: _told(engine(), settings, events)
+
+
+def _told(engine: Engine, settings: Settings, events: telemetry.WorkerEvents) -> Engine:
+    """Say what was loaded, and what is to be known about it."""
     facts, batching = engine.facts, settings.batching
     signature, padding, found = facts.signature, facts.padding, facts.independence
     events.model_warmed(
@@ -68,7 +78,7 @@ def engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStac
     return engine
 
 
-def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Engine:
+def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Callable[[], Engine]:
     heap = Heap()
     closing.callback(heap.close)
     model, batching = settings.model, settings.batching
@@ -80,7 +90,7 @@ def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
-    return Engine(lanes, keeper.facts, heap.room)
+    return lambda: Engine(lanes, keeper.facts, heap.room)
 
 
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:

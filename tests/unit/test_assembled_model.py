@@ -36,7 +36,7 @@ def test_the_model_s_process_has_its_limit_of_memory(
     events = telemetry.WorkerEvents(1)
 
     with ExitStack() as closing, capture_logs() as log:
-        assembled_model.engine(settings, events, closing)
+        assembled_model.begin_model(settings, events, closing)()
         process = Path(f"/proc/{events.latest.host}")
         data = next(line for line in (process / "limits").read_text().splitlines() if line.startswith("Max data size"))
         score = int((process / "oom_score_adj").read_text())
