@@ -79,7 +79,7 @@ class ModelSettings(Section):
     memory_limit: int | None = Field(
         None,
         ge=LEAST_MEMORY,
-        description="Most bytes of memory for the model's process; else the container's limit less what the worker needs.",
+        description="Most bytes of memory for the model's process; else the container's limit less the worker's needs.",
     )
     run_timeout_s: float = Field(
         60.0,
