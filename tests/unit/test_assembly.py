@@ -22,7 +22,7 @@ from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.chunk import Finished
-from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections
+from worker.core.failures import BadConfiguration, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import CommitResult, ModelKey, Partition, Record
 from worker.core.tensors.signature import Signature
@@ -50,6 +50,7 @@ SET = {
     "WORKER_KAFKA__NULL_VALUE": "skip",
     "WORKER_KAFKA__ROWS_HEADERS": "required",
     "WORKER_KAFKA__CONFIG": '{"max.poll.interval.ms": "20000"}',
+    "WORKER_MODEL__HOST": "thread",
     "WORKER_MODEL__NON_FINITE_INPUT": "allow",
     "WORKER_MODEL__NON_FINITE_OUTPUT": "error",
     "WORKER_MODEL__RUN_TIMEOUT_S": "90",
@@ -277,11 +278,10 @@ def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
 
 def test_rejections_that_are_written_count_towards_the_limit(assembled: Assembled) -> None:
     """The codec counts them, and the loop checks the limit."""
-    record = Record(Partition("requests", 0), 0, None, b"odd", (), None)
-
     codec = assembled.held["_codec"]
+    [(_, refused)] = codec.read([Record(Partition("requests", 0), 0, None, b"odd", (), None)]).rejections
     for _ in range(11):
-        codec.messages([codec.refuse(record, Code.INVALID_ARGUMENT, "odd")])
+        codec.messages([refused])
 
     with pytest.raises(TooManyRejections, match="11 requests in a row"):
         assembled.held["_rejections"].check()
