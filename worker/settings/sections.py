@@ -74,10 +74,12 @@ class ModelSettings(Section):
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
     host: Literal["process", "thread"] = Field(
-        "process", description="The model has a process of its own, or is in the worker's, and ends it if it crashes."
+        "process", description="The model has a process of its own, or is in the worker's, which ends if it crashes."
     )
     memory_limit: int | None = Field(
-        None, ge=LEAST_MEMORY, description="Most bytes for that process; else the container's less the worker's needs."
+        None,
+        ge=LEAST_MEMORY,
+        description="Most bytes of memory for the model's process; else the container's limit less the worker's needs.",
     )
     run_timeout_s: float = Field(
         60.0,
