@@ -425,6 +425,8 @@ class FakeLanes:
     next host begins `start_seconds` later with what waits.
     """
 
+    more_ahead = 0
+
     def __init__(self, model: Model, clock: Clock, lanes: int = 1) -> None:
         self._model = model
         self._clock = clock

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
 TURN_TIMEOUT = 60.0
-# A turn may include an inference. If that hangs, it must be reported as an inference, so a turn gets this much longer.
+# With HOST=thread a turn may include an inference. If that hangs, it must be reported as an inference, so a turn gets
+# this much longer.
 BEYOND_RUN = 5.0
 # Seconds after the drain's deadline for leaving the group, before the watchdog ends the process. With a broker it takes
 # milliseconds, and the other members need not wait for a session to end; without one it takes 42 s (measured 2026).
@@ -104,11 +105,12 @@ def _what_was_left(records: int) -> str:
 
 
 def _watchdog(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> telemetry.Watchdog:
-    run_timeout = settings.model.run_timeout_s
+    # A process of the model's own is ended at its limit, and this one goes on.
+    run = settings.model.run_timeout_s if settings.model.host == "thread" else None
     return telemetry.Watchdog(
         telemetry.TimeLimits(
-            turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
-            run=run_timeout,
+            turn=TURN_TIMEOUT if run is None else max(TURN_TIMEOUT, run + BEYOND_RUN),
+            run=run,
             stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
         ),
         heartbeat=lambda: events.heartbeat,

@@ -18,7 +18,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.tensors.signature import Signature
 from worker.delivery.last_states import EachState, LastStates
 from worker.delivery.stored_states import StoringSink
-from worker.inference import Model
+from worker.inference.facts import ModelFacts
 from worker.kafka.changelog import ChangelogFacts, ChangelogRestorer, changelog_facts
 from worker.kafka.cluster.topics import Topics
 from worker.ports import Sink, Transactions
@@ -76,7 +76,7 @@ class StatefulParts(NamedTuple):
         return LastStates(answers, self.states.leave)
 
 
-def stateful_parts(start: Start, model: Model, ledger: OffsetLedger) -> StatefulParts | None:
+def stateful_parts(start: Start, model: ModelFacts, ledger: OffsetLedger) -> StatefulParts | None:
     """The parts that this model's state adds; None for a model without state. Raises `BadConfiguration`."""
     state, changelog = start.settings.state, start.settings.kafka.changelog_topic
     if not state.tensors:

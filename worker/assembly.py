@@ -13,25 +13,26 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from worker import telemetry
+from worker.assembled_model import batch_policy, engine
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
 from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.limits import Limit
 from worker.core.batching.linger import Linger
 from worker.core.deadlines import Punctuality
-from worker.core.failures import BadConfiguration, listed
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections
+from worker.core.tensors.room import Rooms
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference import BRIEF, InferenceLanes, Model, independence, load_as_set
+from worker.inference.facts import ModelFacts
+from worker.inference.host.memory_limit import container_limit
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
 # Seconds. A revoke takes no longer than the other members will wait, and at most a fifth of `max.poll.interval.ms`: a
 # member that does not poll for all of that is thrown out, and loses partitions that it should have kept.
 REVOKE_TIMEOUT = 10.0
-# How often all lanes run the warm-up batch together before the first request, on a GPU. With this many, runs of 0.2 ms
-# overlapped in 40 of 40 starts. After one time a batch set up cuDNN again in 21 to 28 of them, after three in 3
-# (measured 2026, on a stand-in for CUDA).
-PROBES_OF_LANES = 10
 # The most records of one poll: texts in five buckets take 22.6 µs each with 1024, and 25.5 with 64, because a bucket
 # gets its records together (2026-11). While a lane runs, a poll brings at most as many as fill the batches that the
 # lanes hold, so that a finished lane does not wait for its next.
@@ -78,8 +75,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(start, source)
-    model = _warm_model(settings, events)
-    lanes = _lanes(settings, model, closing)
+    lanes, model, rooms = engine(settings, events, closing)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = stateful_parts(start, model, ledger)
     signature, states, link = model.signature, None, None
@@ -115,9 +111,8 @@ def assemble(
         rows=bounds.rows,
         size=bounds.size,
         run=settings.model.run_timeout_s,
+        memory=container_limit(),
     )
-    if model.is_accelerated:
-        _warm_lanes(lanes, settings)
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
     plain = Codec([signature], wire, events.rejected, rejections)
@@ -129,7 +124,7 @@ def assemble(
         intake=Intake(bounds, ledger, MOST_POLLED),
         stage=batcher if by_key is None else by_key,
         batcher=batcher,
-        stackers={signature.key: _stacker(settings, model, stateful)},
+        stackers={signature.key: _stacker(settings, model, rooms, stateful)},
         lanes=traced_lanes,
         punctuality=punctuality,
         delivery=_delivery(start, outlet, source, ledger, stateful, codec),
@@ -161,16 +156,18 @@ def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, sig
     )
 
 
-def _stacker(settings: Settings, model: Model, stateful: StatefulParts | None) -> Stacker:
-    non_finite = {
-        "refuse_non_finite_input": settings.model.non_finite_input == "reject",
-        "refuse_non_finite_output": settings.model.non_finite_output == "error",
-    }
+def _stacker(settings: Settings, model: ModelFacts, rooms: Rooms, stateful: StatefulParts | None) -> Stacker:
+    refuse_input, refuse_output = (
+        settings.model.non_finite_input == "reject",
+        settings.model.non_finite_output == "error",
+    )
     if stateful is None:
-        return Stacker(model.signature, **non_finite)
+        return Stacker(model.signature, refuse_input, refuse_output, rooms)
     return StatefulStacker(
         stateful.signature,
-        **non_finite,
+        refuse_input,
+        refuse_output,
+        rooms,
         gives=model.signature.outputs,
         states=stateful.states,
         refuse_missing=settings.state.missing == "refuse",
@@ -233,76 +230,6 @@ def _delivery(
         commit_interval=interval,
         clock=clock,
     )
-
-
-def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
-    """The rules by which this model's batches close under these settings."""
-    return BatchPolicy(
-        model.most_rows(batching.max_batch_size),
-        batching.max_batch_bytes,
-        batching.linger or 0.0,
-        batching.max_batch_tokens,
-        model.signature.buckets,
-        is_fixed=model.padding is not None,
-    )
-
-
-def full_batch(batching: BatchingSettings, model: Model) -> Limit:
-    """The limit of a batch of blank rows. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
-    row = model.blank(1)
-    row_bytes = sum(array.nbytes for array in row.values())
-    shapes = tuple(array.shape[1:] for array in row.values())
-    return batch_policy(batching, model).limit_of_rows(shapes, row_bytes)
-
-
-def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
-    batching = settings.batching
-    model = load_as_set(settings.model, batching)
-    signature = model.signature
-    events.model_warmed(
-        signature.name,
-        signature.version,
-        model.device.name,
-        signature.sha256,
-        why=model.device.reason,
-        takes=signature.takes,
-        gives=listed(signature.outputs),
-        row_counts=model.warmed_up_at,
-    )
-    if left := model.left_to_cpu:
-        events.noted("nodes_left_to_cpu", device=model.device.name, nodes=left, count=sum(left.values()))
-    events.padded(signature.buckets)
-    if (padding := model.padding) is not None:
-        most = model.most_rows(batching.max_batch_size)
-        events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
-    if model.remark is not None:
-        events.warned("model_remarked", why=model.remark)
-    found = independence(model, batching.max_batch_size)
-    if found.why is not None:
-        events.warned("rows_depend_on_each_other", why=found.why)
-    elif found.doubt is not None:
-        events.noted("independence_unseen", why=found.doubt)
-    return model
-
-
-def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLanes:
-    brief = 0.0 if model.is_accelerated else BRIEF
-    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
-    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
-    return lanes
-
-
-def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
-    """Let CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` if they cannot."""
-    probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
-    failures = [probe.failure for probe in probes if probe.failure is not None]
-    if failures:
-        count = settings.batching.lanes
-        where = "its lane" if count == 1 else f"{count} lanes at once"
-        cure = "" if count == 1 else "; set WORKER_BATCHING__LANES to 1"
-        raise BadConfiguration(
-            f"{settings.model.path}: the model ran, and fails in {where}: {failures[0].message}{cure}"
-        )
 
 
 def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wire:

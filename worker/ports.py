@@ -17,6 +17,7 @@ from worker.core.records import (
     CommitResult,
     Ending,
     Fields,
+    HostEnd,
     ModelKey,
     Partition,
     Record,
@@ -169,8 +170,12 @@ class Lanes(Protocol):
         """The number of batches submitted and not yet fetched by `finished`, without probes."""
 
     @property
+    def more_ahead(self) -> int:
+        """How many more batches than usual should be in flight, because they are brief."""
+
+    @property
     def is_busy(self) -> bool:
-        """True if a batch or a probe waits or runs, so that it may finish while the loop does something else."""
+        """True if a batch or a probe waits or runs whose end should be looked for soon."""
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch. One that should take little time may run at once, and is then finished."""
@@ -288,6 +293,16 @@ class Events(Protocol):
 
     def turned(self, now: float, in_flight: int) -> None:
         """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
+
+
+class HostEvents(Protocol):
+    """The reports about the process that has the model, made on the loop's thread."""
+
+    def host_started(self, pid: int, seconds: float, why: str) -> None:
+        """This process runs batches from now on. Its start took `seconds`; `why` says what became of the last."""
+
+    def host_ended(self, end: HostEnd, why: str, batches: int) -> None:
+        """That process has ended, or one that was to follow it. `batches`: how many it had, running or next."""
 
 
 class Signals(Protocol):

@@ -27,7 +27,7 @@ import confluent_kafka
 import numpy as np
 import onnxruntime
 
-from bench.gpu import knee, main
+from bench.gpu import copies, hosts, knee, lanes, main
 from bench.gpu.device import Device, NoNvmlError
 from bench.gpu.networks import NAMES, NETWORKS, PRECISIONS
 from bench.gpu.results import DONE, Case, Line, Part, Results, Stage, cut, page, rounded
@@ -36,7 +36,7 @@ from bench.tables import processor
 from tests.kafka.broker import ADDRESS_VARIABLE, JvmBroker, NoBrokerError, any_broker
 from tests.kafka.cluster import Cluster
 
-PARTS: tuple[Part, ...] = (main.PART, knee.PART)
+PARTS: tuple[Part, ...] = (main.PART, hosts.PART, knee.PART, copies.PART, lanes.PART)
 BY_NAME = {part.name: part for part in PARTS}
 BATCHES = tuple(2**n for n in range(10))
 GRACE = 10.0  # seconds for a part that is cut to end its workers
@@ -65,6 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, help="seconds for all parts together; each has its own beside it")
     parser.add_argument("--network", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--root", nargs="+", default=[], help="checkouts whose workers take part in `host`, too")
     parser.add_argument("--batches", type=_numbers, default=BATCHES, help="row counts of the part `knee`")
     parser.add_argument(
         "--out", type=Path, default=out, help="folder of the JSON files; $OUT or build/gpu unless given"
@@ -174,7 +175,7 @@ def _stage(asked: argparse.Namespace) -> Stage:
     servers = os.environ.get(ADDRESS_VARIABLE)
     kafka = Cluster(servers) if servers else None
     asked.models.mkdir(parents=True, exist_ok=True)
-    return Stage(asked.device, asked.seconds, networks, asked.batches, asked.models, kafka, _tell)
+    return Stage(asked.device, asked.seconds, networks, asked.batches, asked.models, kafka, _tell, asked.root)
 
 
 def _about(asked: argparse.Namespace) -> str:

@@ -32,7 +32,8 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part's means. `seconds`: the time for one measurement; `batches`: row counts; `folder`: the models' folder."""
+    """A part's means. `seconds`: the time for one measurement; `batches`: row counts; `folder`: the models' folder;
+    `roots`: other checkouts."""
 
     device: str
     seconds: float
@@ -41,6 +42,7 @@ class Stage:
     folder: Path
     kafka: Cluster | None
     tell: Callable[[str], None]
+    roots: Sequence[str] = ()
 
     @property
     def is_gpu(self) -> bool:

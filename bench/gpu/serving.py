@@ -44,12 +44,14 @@ class Flow(NamedTuple):
 
 
 @contextmanager
-def backlog(stage: Stage, network: Network, expected: float, spare: float = 1.0) -> Iterator[tuple[str, int]]:
+def backlog(
+    stage: Stage, network: Network, expected: float, spare: float = 1.0, most_bytes: int = MOST_BYTES
+) -> Iterator[tuple[str, int]]:
     """Fills a topic for a measurement and `spare` seconds at the `expected` rate. Yields it, and its request count."""
     values = network.form.values(KINDS)
     size = sum(map(len, values)) / len(values)
     wanted = int(expected * (stage.seconds + spare) * 1.2)
-    rows = max(min(LEAST_ROWS, wanted), min(wanted, MOST_ROWS, int(MOST_BYTES / size)))
+    rows = max(min(LEAST_ROWS, wanted), min(wanted, MOST_ROWS, int(most_bytes / size)))
     topic = fill(stage.cluster, rows, values, network.form.headers)
     try:
         yield topic, rows

@@ -15,7 +15,8 @@ import onnxruntime
 from bench.gpu.networks import Feeds
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.inference import Model, load
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

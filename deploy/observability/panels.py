@@ -236,6 +236,16 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             note="A failed batch is halved until the bad request is alone: one bad request fails several times.",
         ),
         Panel(
+            "Does the model's process end?",
+            {
+                "{{reason}}": "sum by (reason) (increase(@model_hosts_ended_total[$__rate_interval]))",
+                "seconds without {{instance}}": "@model_host_away_seconds",
+            },
+            note="The worker starts another one. crash: in native code. hang: longer than RUN_TIMEOUT_S. killed: by "
+            "the kernel, for memory, or by hand. Nothing here with MODEL__HOST=thread.",
+            bad_above=1,
+        ),
+        Panel(
             "Who starts again and again?",
             {"{{instance}}": "changes(@process_start_time_seconds[15m])"},
             note="Starts in a quarter of an hour at one address.",
@@ -376,12 +386,20 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Process": (
         Panel(
             "How much memory?",
-            {"{{instance}}": "@process_resident_memory_bytes", "limit (0: none)": "max(@memory_limit_bytes)"},
+            {
+                "{{instance}}": "@process_resident_memory_bytes",
+                "model {{instance}}": "@model_host_process_resident_memory_bytes",
+                "limit (0: none)": "max(@memory_limit_bytes)",
+            },
             unit="bytes",
+            note="The worker's process and the one that has the model; the limit is for both together.",
         ),
         Panel(
             "How much processor time?",
-            {"{{instance}}": "rate(@process_cpu_seconds_total[$__rate_interval])"},
+            {
+                "{{instance}}": "rate(@process_cpu_seconds_total[$__rate_interval])",
+                "model {{instance}}": "rate(@model_host_process_cpu_seconds_total[$__rate_interval])",
+            },
             unit="percentunit",
             note="100% is one core.",
         ),

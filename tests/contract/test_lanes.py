@@ -20,7 +20,8 @@ from tests.fakes import MODEL
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, ClosedBy, ModelKey
-from worker.inference import InferenceLanes, RunnableModel, load
+from worker.inference.lanes import InferenceLanes, RunnableModel
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests import models
 from tests.cuda.build import RUNTIME
-from worker.inference import Model, load
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 OUT_OF_MEMORY = 2

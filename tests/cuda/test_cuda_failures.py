@@ -15,7 +15,8 @@ from tests.fakes import MODEL
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.records import Array, ClosedBy
-from worker.inference import InferenceLanes, Model
+from worker.inference.lanes import InferenceLanes
+from worker.inference.model import Model
 
 PATIENCE = 10.0  # longer than any machine needs
 WIDE = models.identity("INT64", (1024,))

@@ -12,9 +12,9 @@ import onnxruntime as ort
 
 from tests.gpu.nets import NETS
 from tests.models import gru
-from worker.inference.device import CPU, CUDA, _session, operators
+from worker.inference.device import _session
 from worker.inference.model_file import LoadableModel
-from worker.inference.onnxruntime_errors import ORT_ERRORS
+from worker.inference.session import CPU, CUDA, RUN_ERRORS, operators
 
 LEFT = "assigned to the default CPU EP"
 
@@ -26,7 +26,7 @@ def refusal(model: bytes) -> str:
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:
         ort.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
-    except ORT_ERRORS as error:
+    except RUN_ERRORS as error:
         return str(error)
     return ""
 

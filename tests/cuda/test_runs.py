@@ -16,7 +16,8 @@ from tests.fakes import MODEL
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import RunFailure
 from worker.core.records import Array, ClosedBy
-from worker.inference import InferenceLanes, Model
+from worker.inference.lanes import InferenceLanes
+from worker.inference.model import Model
 
 # A GPU may serve its streams in either order, and in any between.
 pytestmark = [

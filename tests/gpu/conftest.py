@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.models import mlp, save
-from worker.inference import load
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 NO_GPU = ("shows no NVIDIA driver", "built without CUDA")

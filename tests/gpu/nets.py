@@ -15,7 +15,8 @@ from tests.models import encoder, gru, mlp, save
 from tests.residual import CHANNELS, SIDE, resnet50
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.inference import Model, load
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 WIDTH = 256

@@ -11,7 +11,7 @@ import pytest
 from tests import models
 from tests.gpu.nets import on_cpu, outputs
 from worker.codecs.examples import example_feeds
-from worker.inference import load
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 DEVICE = "cuda"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.gpu.nets import NETS, Feeds, in_half, on_cpu, on_gpu, outputs
 from worker.core.records import Array
-from worker.inference import Model
+from worker.inference.model import Model
 
 FP32, TF32, FP16 = 1e-4, 1e-2, 2e-2
 ROWS = 24  # no power of two, so not warmed up

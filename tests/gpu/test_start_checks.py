@@ -10,7 +10,8 @@ from tests import models
 from tests.gpu.nets import NETS, in_half, on_gpu
 from tests.random_networks import DEPENDENCES, network
 from worker.core.failures import BadConfiguration
-from worker.inference import Model, independence
+from worker.inference.model import Model
+from worker.inference.row_independence import independence
 
 ROWS = 8
 SEEDS = 30

@@ -27,7 +27,7 @@ from tests.readme import ROOT
 from tests.unit.telemetry.test_events import batch
 from tests.unit.telemetry.test_live_page import SETTINGS, Shown, reject
 from tests.unit.test_settings import LEAST
-from worker.core.records import ClosedBy, Partition, Standing
+from worker.core.records import ClosedBy, HostEnd, Partition, Standing
 from worker.settings import Settings, load
 from worker.telemetry import HttpServer, Pages
 from worker.telemetry.pages import FILES
@@ -122,8 +122,10 @@ def busy(shown: Served) -> None:
     """Give the worker something to show everywhere."""
     held = [Partition("payments.requests.v2", number) for number in range(30)]
     shown.events.model_warmed(f"{MARKUP}fraud", MARKUP, "cuda:0")
+    shown.events.host_ended(HostEnd.CRASH, "SIGSEGV", 1)
+    shown.events.host_started(os.getpid(), 0.5, "SIGSEGV")
     shown.events.assigned([*held, Partition(MARKUP, 0)])
-    shown.events.bounded(lanes=2, batch=32, records=20_000, rows=131_072, size=64 << 20, run=60.0)
+    shown.events.bounded(lanes=2, batch=32, records=20_000, rows=131_072, size=64 << 20, run=60.0, memory=2 << 30)
     shown.events.consumer_seen(1, {p: Standing(0, 1000 * p.number + 3) for p in held})
     shown.ledger.rows, shown.ledger.size = 120_000, 60 << 20
     shown.ledger.oldest = {p: time.monotonic() - 70 * p.number for p in held}
@@ -198,6 +200,10 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         browser.wait(lambda: browser.text("#phase") == "Cut off from Kafka", "it is cut off")
 
         shown.events.consumer_seen(1, {})
+        shown.events.host_ended(HostEnd.CRASH, "SIGSEGV", 1)
+        shown.turn()
+        browser.wait(lambda: browser.text("#verdict").startswith("The model's process ended "), "its host ended")
+
         shown.worker.stop_asked = True
         shown.turn()
         browser.wait(lambda: browser.text("#phase") == "Draining", "it drains")

@@ -94,7 +94,7 @@ def test_a_life_passes_through_what_the_crashes_are_to_meet(setup: Setup) -> Non
         assert events.counted["rewound"] >= 2
     else:
         assert any(result.failed for result in events.commit_results)
-    assert len(states(lives.lived[0].process.steps)) >= 60
+    assert len(states(lives.lived[0].process.steps)) >= 50
 
 
 @guarantees

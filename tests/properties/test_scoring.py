@@ -16,7 +16,7 @@ from worker.codecs.wire_contract import OCTETS
 from worker.core.chunk import Prediction
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Partition, Rejection
-from worker.inference import Model
+from worker.inference.model import Model
 from worker.settings.for_commands import load_scoring
 from worker.tools.lines import lines as lines_of
 from worker.tools.score.inputs import Rows, line_portions

@@ -22,14 +22,15 @@ from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.chunk import Finished
-from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections
+from worker.core.failures import BadConfiguration, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import CommitResult, ModelKey, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import EachState, LastStates
-from worker.inference import BRIEF, InferenceLanes, Model
+from worker.inference.lanes import BRIEF, InferenceLanes
+from worker.inference.model import Model
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
 from worker.loop.conduct import Conduct
@@ -49,6 +50,7 @@ SET = {
     "WORKER_KAFKA__NULL_VALUE": "skip",
     "WORKER_KAFKA__ROWS_HEADERS": "required",
     "WORKER_KAFKA__CONFIG": '{"max.poll.interval.ms": "20000"}',
+    "WORKER_MODEL__HOST": "thread",
     "WORKER_MODEL__NON_FINITE_INPUT": "allow",
     "WORKER_MODEL__NON_FINITE_OUTPUT": "error",
     "WORKER_MODEL__RUN_TIMEOUT_S": "90",
@@ -276,11 +278,10 @@ def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
 
 def test_rejections_that_are_written_count_towards_the_limit(assembled: Assembled) -> None:
     """The codec counts them, and the loop checks the limit."""
-    record = Record(Partition("requests", 0), 0, None, b"odd", (), None)
-
     codec = assembled.held["_codec"]
+    [(_, refused)] = codec.read([Record(Partition("requests", 0), 0, None, b"odd", (), None)]).rejections
     for _ in range(11):
-        codec.messages([codec.refuse(record, Code.INVALID_ARGUMENT, "odd")])
+        codec.messages([refused])
 
     with pytest.raises(TooManyRejections, match="11 requests in a row"):
         assembled.held["_rejections"].check()
@@ -396,9 +397,14 @@ def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled
     assert assemble().held["_batcher"]._auto is None
 
 
-@pytest.mark.parametrize(("set_to", "turn"), [("5", 60.0), ("90", 95.0)])
-def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, set_to: str, turn: float) -> None:
-    """The limits are for an inference, a turn with one in it, and a drain with the time to leave the group."""
+@pytest.mark.parametrize(
+    ("host", "set_to", "run", "turn"),
+    [("process", "90", None, 60.0), ("thread", "5", 5.0, 60.0), ("thread", "90", 90.0, 95.0)],
+)
+def test_the_watchdog_waits_for_what_was_set(
+    monkeypatch: pytest.MonkeyPatch, host: str, set_to: str, run: float | None, turn: float
+) -> None:
+    """The limits are for an inference here, a turn with one in it, and a drain with the time to leave the group."""
     limits: list[telemetry.TimeLimits] = []
 
     def watch(found: telemetry.TimeLimits, **_: object) -> None:
@@ -408,12 +414,12 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
     monkeypatch.setattr(telemetry, "Watchdog", watch)
     monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None))
     monkeypatch.setattr(telemetry, "configure", lambda *_: None)
-    settings = load(None, {**LEAST, **SET, "WORKER_MODEL__RUN_TIMEOUT_S": set_to})
+    settings = load(None, {**LEAST, **SET, "WORKER_MODEL__HOST": host, "WORKER_MODEL__RUN_TIMEOUT_S": set_to})
 
     with pytest.raises(KeyboardInterrupt):
         app.run(settings)
 
-    assert limits == [telemetry.TimeLimits(turn=turn, run=float(set_to), stop=9.0 + app.CLOSE_TIMEOUT)]
+    assert limits == [telemetry.TimeLimits(turn=turn, run=run, stop=9.0 + app.CLOSE_TIMEOUT)]
 
 
 def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from worker.assembled_model import full_batch
 from worker.assembled_states import store_server
-from worker.assembly import full_batch
 from worker.codecs.codec import Codec
 from worker.codecs.examples import EncodingName, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key
@@ -23,7 +23,9 @@ from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, RunFailure, Stop
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, independence, load_as_set
+from worker.inference.model import Model
+from worker.inference.model_loading import load_as_set
+from worker.inference.row_independence import independence
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.membership import TransactionalId, resolve_transactional_id

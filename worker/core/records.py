@@ -149,6 +149,14 @@ class ClosedBy(StrEnum):
     DRAIN = "drain"
 
 
+class HostEnd(StrEnum):
+    """Why the process that has the model ended, while the worker went on."""
+
+    CRASH = "crash"  # a signal of its own making, or an exit
+    HANG = "hang"  # a run took longer than RUN_TIMEOUT_S
+    KILLED = "killed"  # by the kernel, where memory ran out, or by hand
+
+
 class Rejection(NamedTuple):
     """Why one record is answered with an error, or, if `is_silent`, not at all: the operator skips null values."""
 

@@ -14,7 +14,8 @@ from worker.core.records import Array
 from worker.core.tensors.axes import other_lengths, unpadded_in_place, with_outputs
 from worker.core.tensors.buckets import Axis, tokens
 from worker.core.tensors.signature import Signature
-from worker.inference.onnxruntime_errors import ORT_ERRORS, readable
+from worker.inference.onnxruntime_errors import readable
+from worker.inference.session import RUN_ERRORS
 from worker.inference.warm_up import Feeds, Lengths
 
 
@@ -28,7 +29,7 @@ class BucketChecks:
         run: Callable[[Feeds], Sequence[Array]],
         rows: int,
     ) -> None:
-        """`feeds` makes so many blank rows with axes of these lengths; `run` raises ONNX Runtime's own exceptions.
+        """`feeds` makes so many blank rows with axes of these lengths; `run` raises one of `RUN_ERRORS`.
 
         `rows` is a number of rows that is known to run.
         """
@@ -76,7 +77,7 @@ class BucketChecks:
     def _does_run(self, lengths: Lengths) -> bool:
         try:
             self._run(self._feeds(self._rows, lengths))
-        except ORT_ERRORS:
+        except RUN_ERRORS:
             return False
         return True
 
@@ -102,7 +103,7 @@ class BucketChecks:
     def _run_at(self, rows: int, lengths: Lengths, bucket: str) -> Sequence[Array]:
         try:
             return self._run(self._feeds(rows, lengths))
-        except ORT_ERRORS as error:
+        except RUN_ERRORS as error:
             raise BadConfiguration(
                 f"the model fails in the bucket {bucket} of WORKER_BATCHING__BUCKETS: {readable(error)}"
             ) from error

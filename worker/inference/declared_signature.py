@@ -12,16 +12,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration, listed
 from worker.core.records import Array, Value
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
+from worker.inference.session import Session
 from worker.settings import ModelSettings
 
 _WORDS = {"FP16": "float16", "FP32": "float", "FP64": "double", "BYTES": "string"}
-_DATATYPES = {f"tensor({_WORDS.get(datatype, datatype.lower())})": datatype for datatype in DTYPES}
+# ONNX Runtime's names of the types.
+TYPES = {datatype: f"tensor({_WORDS.get(datatype, datatype.lower())})" for datatype in DTYPES}
+_DATATYPES = {name: datatype for datatype, name in TYPES.items()}
 
 _DEFAULTS = "WORKER_MODEL__INPUT_DEFAULTS"
 _HOW = "docs/models.md says how"
@@ -40,9 +42,7 @@ class Declared(NamedTuple):
     item_axes: Sequence[str] = ()
 
 
-def declared_by(
-    session: ort.InferenceSession, settings: ModelSettings, max_rows: int, *, max_batch_size: int = 2
-) -> Declared:
+def declared_by(session: Session, settings: ModelSettings, max_rows: int, *, max_batch_size: int = 2) -> Declared:
     """Read a session's declaration. Raises `BadConfiguration`.
 
     Every input of the signature has a batch axis, which is dynamic, or fixed where these settings allow it.
@@ -52,7 +52,7 @@ def declared_by(
     inputs = [node for node in nodes if node.name not in constants]
     if not inputs or not outputs:
         raise BadConfiguration(f"the model has no {'outputs' if inputs else 'inputs'}: {_HOW}")
-    takes, gives = ([_spec(role, node) for node in side] for role, side in (("input", inputs), ("output", outputs)))
+    takes, gives = ([spec_of(role, node) for node in side] for role, side in (("input", inputs), ("output", outputs)))
     signature = Signature(settings.name, settings.version, tuple(takes), tuple(gives), max_rows)
     if without := [node.name for node in inputs if not node.shape]:  # a tensor of unknown rank looks so, too
         raise BadConfiguration(
@@ -82,7 +82,8 @@ def _constants(nodes: Sequence[Any], values: Mapping[str, Value]) -> Mapping[str
     return found
 
 
-def _spec(role: str, node: Any) -> TensorSpec:
+def spec_of(role: str, node: Any) -> TensorSpec:
+    """The spec of a session's input or output. Raises `BadConfiguration` for a type that no request can have."""
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
         raise BadConfiguration(

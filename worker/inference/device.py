@@ -12,16 +12,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.inference.facts import Device
 from worker.inference.model_file import LoadableModel
-from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, load_failure, readable
-
-CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+from worker.inference.onnxruntime_errors import is_out_of_memory, load_failure, readable
+from worker.inference.session import CPU, CUDA, RUN_ERRORS, TENSORRT, Opened
 
 Options = Mapping[str, str]  # `provider.option`: an option of ONNX Runtime's provider, passed on unchanged
 
@@ -43,21 +42,6 @@ _AT_REST = "session.force_spinning_stop"
 
 # ONNX Runtime's levels of logging.
 ERROR, FATAL = 3, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """The device of the inference: `cpu`, `cuda:0`, or the providers in order; and the reason, for the log."""
-
-    name: str
-    reason: str
-
-
-class Opened(NamedTuple):
-    """A session, and where it runs."""
-
-    session: ort.InferenceSession
-    device: Device
 
 
 class Unusable(Exception):
@@ -90,7 +74,7 @@ def open_cpu(loadable: LoadableModel, threads: int, reason: str) -> Opened:
     """Open a session on the CPU. Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
     try:
         return Opened(_session(loadable, [CPU], threads), Device("cpu", reason))
-    except ORT_ERRORS as error:
+    except RUN_ERRORS as error:
         raise BadConfiguration(
             f"ONNX Runtime {ort.__version__} cannot load the model: {load_failure(error)}"
         ) from error
@@ -153,7 +137,7 @@ def _session_or_cause(loadable: LoadableModel, providers: list[Any], threads: in
             with redirect_stdout(sys.stderr):  # it prints complaints on standard output
                 ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
         session = _session(loadable, providers, threads)
-    except ORT_ERRORS as error:
+    except RUN_ERRORS as error:
         said = readable(error)
         if "provider option" in said:
             raise BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}") from error
@@ -183,25 +167,6 @@ def _session(loadable: LoadableModel, providers: list[Any], threads: int) -> ort
     session._model_bytes = None  # noqa: SLF001  # nothing public lets go of it
     session.disable_fallback()
     return session
-
-
-def is_accelerated(session: ort.InferenceSession) -> bool:
-    """True if the session runs on CUDA, by itself or under TensorRT."""
-    return not {CUDA, TENSORRT}.isdisjoint(session.get_providers())
-
-
-def operators(session: ort.InferenceSession, provider: str | None = None) -> Sequence[str]:
-    """The operator of each node that this provider runs (None: any provider); empty if ONNX Runtime does not tell.
-
-    Nodes of functions and branches are among them, as far as the session has kept them.
-    """
-    if not hasattr(session, "get_provider_graph_assignment_info"):
-        return ()
-    try:
-        parts = session.get_provider_graph_assignment_info()
-    except ORT_ERRORS:
-        return ()
-    return [node.op_type for part in parts if provider in (None, part.ep_name) for node in part.get_nodes()]
 
 
 def _has_driver() -> bool:

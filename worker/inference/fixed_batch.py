@@ -7,58 +7,17 @@ Each run takes as long as a full one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
-import onnxruntime as ort
-
-from worker.core.failures import RowsLost
-from worker.core.records import Array
 from worker.inference.declared_signature import Declared
-from worker.inference.device import CUDA, TENSORRT
+from worker.inference.facts import Padding
+from worker.inference.session import CUDA, TENSORRT, Session
 from worker.settings import ModelSettings
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 PLANNED_ANEW = "on CUDA a convolution is planned anew for a batch of other rows than the one before it"
 
 
-class Padding(NamedTuple):
-    """The number of rows of every run, padding included, and why. `is_exported`: the model takes no other number."""
-
-    rows: int
-    why: str
-    is_exported: bool = False
-
-    def padded(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The feeds, padded to the number of rows of every run. Raises `ValueError` for feeds with more."""
-        return {name: self._padded(name, array) for name, array in feeds.items()}
-
-    def cut(self, outputs: Sequence[Array], names: Sequence[str], rows: int) -> Sequence[Array]:
-        """The first `rows` rows of each output. Raises `RowsLost` for an output that lacks rows, or has more.
-
-        The outputs of a full batch are not cut and not checked.
-        """
-        if rows == self.rows:
-            return outputs
-        for name, output in zip(names, outputs, strict=True):
-            if output.shape[:1] != (self.rows,):
-                raise RowsLost(name, self.rows, output.shape)
-        return [output[:rows] for output in outputs]
-
-    def _padded(self, name: str, array: Array) -> Array:
-        rows = len(array)
-        if rows == self.rows:
-            return array
-        if rows > self.rows:
-            raise ValueError(f"input {name}: {rows} rows, and a run has {self.rows}")
-        padded = np.empty((self.rows, *array.shape[1:]), array.dtype)
-        padded[:rows], padded[rows:] = array, array[-1:]
-        return padded
-
-
 def padding_of(
-    session: ort.InferenceSession,
+    session: Session,
     operators: frozenset[str],
     declared: Declared,
     settings: ModelSettings,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-
-import onnxruntime as ort
+from typing import Any
 
 from worker.core.failures import Code, RowsLost, RunFailure, listed
 from worker.core.records import Array
@@ -18,9 +17,9 @@ from worker.core.tensors.buckets import Spot
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.bucket_checks import BucketChecks
 from worker.inference.declared_signature import Declared
-from worker.inference.device import CPU, CUDA, Device, Opened, is_accelerated, operators
-from worker.inference.fixed_batch import Padding
-from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
+from worker.inference.facts import Device, Padding, most_rows
+from worker.inference.onnxruntime_errors import run_failure
+from worker.inference.session import CPU, CUDA, RUN_ERRORS, Opened, is_accelerated, operators
 from worker.inference.warm_up import Feeds, WarmUp, is_finite
 
 # Operators whose output has as many items as they find.
@@ -44,7 +43,7 @@ class Model:
         With a `padding` every run has the padding's number of rows. Raises `BadConfiguration` when the model fails or
         loses rows in the warm-up.
         """
-        self._session: ort.InferenceSession = opened.session
+        self._session = opened.session
         self._giving_back = _giving_back(opened.session)
         self.device: Device = opened.device
         self.operators = operators
@@ -66,7 +65,7 @@ class Model:
 
     def most_rows(self, wanted: int) -> int:
         """The most rows of one run, where a batch may have `wanted` rows."""
-        return wanted if self.padding is None else min(wanted, self.padding.rows)
+        return most_rows(self.padding, wanted)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """Run one inference. Returns arrays of shape (rows, *dims) in the signature's order of outputs, or the failure.
@@ -127,18 +126,16 @@ class Model:
     def _bucket_checks(self) -> BucketChecks:
         return BucketChecks(self.signature, self.blank, self._outputs, self._probe_rows)
 
-    def _outcome(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array] | RunFailure:
+    def _outcome(self, feeds: Feeds, options: Any = None) -> Sequence[Array] | RunFailure:
         try:
             return self._outputs(feeds, options)
-        except ORT_ERRORS as error:
+        except RUN_ERRORS as error:
             return run_failure(error)
 
-    def _outputs(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array]:
+    def _outputs(self, feeds: Feeds, options: Any = None) -> Sequence[Array]:
         """Run the session plainly, without binding, on a GPU too: docs/decisions.md says why."""
-        outputs: Sequence[Array]
         if self.padding is None:
-            outputs = self._session.run(self._output_names, {**feeds, **self._constants}, options)
-            return outputs
+            return self._session.run(self._output_names, {**feeds, **self._constants}, options)
         padded = self.padding.padded(feeds)
         outputs = self._session.run(self._output_names, {**padded, **self._constants}, options)
         return self.padding.cut(outputs, self._output_names, len(next(iter(feeds.values()))))
@@ -170,7 +167,7 @@ def _remark(declared: Declared, operators: frozenset[str]) -> str | None:
     )
 
 
-def _giving_back(session: ort.InferenceSession) -> ort.RunOptions | None:
+def _giving_back(session: Any) -> Any:
     """The options of a run that gives all unused memory back to its GPU, even if the run fails; None without CUDA.
 
     The stream of a run that lacked memory keeps its share, and runs on other streams cannot use that: 398 of 400 rows
@@ -178,7 +175,9 @@ def _giving_back(session: ort.InferenceSession) -> ort.RunOptions | None:
     """
     if CUDA not in session.get_providers():
         return None
-    options = ort.RunOptions()
+    from onnxruntime import RunOptions  # noqa: PLC0415 - it is imported where its session is
+
+    options = RunOptions()
     device = session.get_provider_options()[CUDA]["device_id"]
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", f"gpu:{device}")
     return options

@@ -1,6 +1,6 @@
 """The model's file: its format, the check against a pin, and the digest by which replicas name it.
 
-ONNX Runtime reads the file by itself. Weights in other files are read here for their digest alone.
+ONNX Runtime reads its file by itself. Weights in other files are read here for their digest alone.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])
 
 
 class LoadableModel(NamedTuple):
-    """A model as ONNX Runtime gets it: the path, or the bytes that were compared with a pin.
+    """A model as its session gets it: the path, or the bytes that were compared with a pin. Of Python it is the bytes.
 
     To load a model of 1.4 GB takes 3.0 GB at the peak from its path, and 4.4 GB from bytes (2026-11-26).
     """
 
     model: str | bytes
     is_ort: bool  # ONNX Runtime's own format, which it would recognise only by the file's name
+    is_python: bool = False
 
 
 def loadable_model(path: Path, sha256: str | None) -> LoadableModel:
     """Find the model's format. Raises `BadConfiguration` for an unreadable file, or another than the pinned one."""
-    may_be_named = sha256 is None and str(path).isprintable()  # ONNX Runtime opens no name that is not UTF-8
+    is_python = path.suffix == ".py"
+    # ONNX Runtime opens no name that is not UTF-8.
+    may_be_named = sha256 is None and not is_python and str(path).isprintable()
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -42,7 +45,7 @@ def loadable_model(path: Path, sha256: str | None) -> LoadableModel:
         raise BadConfiguration(f"{path}: the model cannot be read: {why}; WORKER_MODEL__PATH names it") from error
     if content is not None and sha256 is not None:
         _check_pin(path, content, sha256)
-    return LoadableModel(str(path) if content is None else content, start[4:8] == b"ORTM")
+    return LoadableModel(str(path) if content is None else content, start[4:8] == b"ORTM", is_python)
 
 
 def digest_of(path: Path) -> str:

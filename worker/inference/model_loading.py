@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of, check_weight
 from worker.core.tensors.buckets import WantedAxis
 from worker.core.tensors.signature import Signature
 from worker.inference.declared_signature import Declared, declared_by
-from worker.inference.device import (
-    CUDA,
-    Opened,
-    Unusable,
-    check_options,
-    is_accelerated,
-    open_cpu,
-    open_cuda,
-    open_named,
-    operators,
-)
 from worker.inference.fixed_batch import padding_of
 from worker.inference.model import Model
-from worker.inference.model_file import digest_of, loadable_model
+from worker.inference.model_file import LoadableModel, digest_of, loadable_model
+from worker.inference.python_model import PythonSession, open_python
+from worker.inference.session import CUDA, Opened, Session, is_accelerated, operators
 from worker.inference.warm_up import ALWAYS_RUN, Feeds
 from worker.settings import BatchingSettings, ModelSettings
 
@@ -62,6 +54,16 @@ def load(
         return model
 
     try:
+        if loadable.is_python:
+            return warm(open_python(settings, loadable.model))
+        from worker.inference.device import (  # noqa: PLC0415 - it imports ONNX Runtime
+            Unusable,
+            check_options,
+            open_cpu,
+            open_cuda,
+            open_named,
+        )
+
         check_options(options, wanted, providers)
         if wanted != "auto" or providers:
             return warm(open_named(loadable, wanted, providers, threads, options))
@@ -100,11 +102,18 @@ def inspect(settings: ModelSettings) -> Declared:
     """Read the model's declaration from its file, on the CPU, without running it. Raises `BadConfiguration`."""
     loadable = loadable_model(settings.path, settings.sha256)
     try:
-        opened = open_cpu(loadable, 1, "only looked at")
         # One row a batch: so a model of exactly one row is not refused, as this depends on the worker's MAX_BATCH_SIZE.
-        return declared_by(opened.session, settings, Signature.max_rows, max_batch_size=1)
+        return declared_by(_looked_at(settings.path, loadable), settings, Signature.max_rows, max_batch_size=1)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
+def _looked_at(path: Path, loadable: LoadableModel) -> Session:
+    if loadable.is_python:
+        return PythonSession(path, loadable.model)
+    from worker.inference.device import open_cpu  # noqa: PLC0415 - it imports ONNX Runtime
+
+    return open_cpu(loadable, 1, "only looked at").session
 
 
 def example_of(settings: ModelSettings, signature: Signature) -> Feeds | None:

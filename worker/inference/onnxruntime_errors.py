@@ -8,19 +8,8 @@ from __future__ import annotations
 
 import re
 
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
-
 from worker.core.failures import Code, ModelBroken, RowsLost, RunFailure
-
-# The runtime's own exceptions have no common base except Exception. ValueError (UnicodeEncodeError too), TypeError,
-# RuntimeError and MemoryError come from its Python binding.
-ORT_ERRORS: tuple[type[Exception], ...] = (
-    *(kind for kind in vars(ort_state).values() if isinstance(kind, type) and issubclass(kind, Exception)),
-    RuntimeError,
-    TypeError,
-    ValueError,
-    MemoryError,
-)
+from worker.inference.session import RunFailed
 
 LONGEST_MESSAGE = 200  # a line in an answer; ONNX Runtime's can run to kilobytes of C++ signatures
 
@@ -55,6 +44,8 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 def run_failure(error: Exception) -> RunFailure:
     """The failure of one run. Raises `ModelBroken` when the device is lost and no later run can succeed."""
+    if isinstance(error, RunFailed):
+        return error.failure
     text = str(error)
     code = _CUDA_CODE.search(text)
     if (code and int(code[1]) in _DEAD_CONTEXT) or type(error).__name__ == "DeviceReset":
@@ -87,7 +78,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
 
 
-def readable(error: Exception, longest: int = LONGEST_MESSAGE) -> str:
+def readable(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     """One short line of the exception's own text."""
     text = str(error)
     return _shortened(_complaint(text) or type(error).__name__, _node(text), longest)

@@ -19,6 +19,7 @@ import numpy as np
 
 from worker.core.failures import BadConfiguration, RunFailure, listed
 from worker.core.records import Array
+from worker.inference.facts import Independence, ModelFacts
 from worker.inference.model import Model
 from worker.inference.warm_up import ALWAYS_RUN, check_rows
 
@@ -47,16 +48,6 @@ NEIGHBOURS = "next to another row from what it is next to its own copies"
 CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone (docs/models.md#rows-that-change-each-others-answers)"
 
 Row = Mapping[str, Array]  # one row of each input
-
-
-class Independence(NamedTuple):
-    """The trial's result. `why`: the reason why rows may change one another's answers, with the cure; None: no sign.
-
-    `doubt`: why the trial may have missed such a reason, and whether to act; None: there is no doubt.
-    """
-
-    why: str | None = None
-    doubt: str | None = None
 
 
 class _Ran(NamedTuple):
@@ -258,3 +249,17 @@ def _those(model: Model, operators: frozenset[str]) -> str:
 
 def _scale(quantisers: str) -> str:
     return f"the model quantises dynamically ({quantisers}), by one scale for all rows of a batch; {CURE}"
+
+
+def facts_of(model: Model, max_batch_size: int) -> ModelFacts:
+    """The facts of a model, which is tried for its rows' independence. Raises `BadConfiguration` if they depend."""
+    return ModelFacts(
+        model.signature,
+        model.device,
+        model.is_accelerated,
+        model.warmed_up_at,
+        model.padding,
+        model.remark,
+        model.left_to_cpu,
+        independence(model, max_batch_size),
+    )

@@ -17,7 +17,8 @@ from worker.core.tensors.axes import blank_lengths
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, readable
+from worker.inference.onnxruntime_errors import is_out_of_memory, readable
+from worker.inference.session import RUN_ERRORS, WrongOutput
 
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
 # positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: the last resort.
@@ -77,7 +78,7 @@ class WarmUp:
     """Runs one model for the first time. `is_fixed`: it was exported for one number of rows."""
 
     def __init__(self, signature: Signature, run: Callable[[Feeds], Sequence[Array]], *, is_fixed: bool) -> None:
-        """`run` raises ONNX Runtime's own exceptions."""
+        """`run` raises one of `RUN_ERRORS`."""
         self._signature, self._run, self._is_fixed = signature, run, is_fixed
 
     def rows_that_run(self, example: Feeds | None, rows: int) -> WarmUpRows:
@@ -89,7 +90,7 @@ class WarmUp:
             row = given._replace(arrays={name: array[at : at + 1] for name, array in example.items()})
             try:
                 self._run(row.batch(self._signature, rows, {}))
-            except ORT_ERRORS as error:
+            except RUN_ERRORS as error:
                 why = f"the model fails on row {at} of WORKER_MODEL__WARM_UP_EXAMPLE, give values that it takes"
                 raise BadConfiguration(self._failed(rows, error, why)) from error
         return given
@@ -98,7 +99,7 @@ class WarmUp:
         """Run so many rows. Returns each output, checked to have a row for each."""
         try:
             outputs = self._run(of.batch(self._signature, rows, {}))
-        except ORT_ERRORS as error:
+        except RUN_ERRORS as error:
             why = f"the model runs on fewer rows but fails on {rows}, as something inside holds a number of rows"
             raise BadConfiguration(self._failed(rows, error, f"{why} (docs/models.md)")) from error
         check_rows(self._signature.outputs, outputs, rows)
@@ -118,7 +119,7 @@ class WarmUp:
             uniform = _uniform(self._signature, dimension, value)
             try:
                 outputs = self._run(uniform.batch(self._signature, rows, {}))
-            except ORT_ERRORS as error:
+            except RUN_ERRORS as error:
                 failures.append(error)
                 continue
             if all(map(is_finite, outputs)):
@@ -133,6 +134,8 @@ class WarmUp:
 
     def _failed(self, rows: int, error: Exception, why: str) -> str:
         """A message with the reason and the error; for a lack of memory, with the setting to lower."""
+        if isinstance(error, WrongOutput):  # no other rows would help
+            return str(error)
         if not is_out_of_memory(error):
             return f"{why}: {readable(error)}"
         cure = "export the model for fewer rows" if self._is_fixed else "lower WORKER_BATCHING__MAX_BATCH_SIZE"

@@ -78,7 +78,7 @@ class Dispatch:
 
     def hand_out(self, now: float) -> None:
         """Fill the lanes with the groups that are due."""
-        while self._lanes.in_flight < self._conduct.inflight_batches:
+        while self._lanes.in_flight < self._conduct.inflight_batches + self._lanes.more_ahead:
             group = self._next_group(now)
             if group is None:
                 return

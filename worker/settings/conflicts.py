@@ -12,7 +12,7 @@ from itertools import chain
 from worker.core.addresses import Url, host_and_port, is_host, is_loopback
 from worker.core.secrets import masked
 from worker.settings.kafka_sections import Connection, KafkaSettings
-from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, Settings, variable
+from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, ModelSettings, Settings, variable
 from worker.settings.value_types import Section
 
 LAST_PORT = 65_535
@@ -29,6 +29,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         _topics(settings.kafka),
         connection_conflicts(settings.kafka),
         bounds_conflicts(settings.batching),
+        _host(settings.model),
         _transactions(settings.delivery),
         _state(settings),
     )
@@ -120,6 +121,16 @@ def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
             f"WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold {batches} batches of MAX_BATCH_BYTES; "
             f"set it to {least} or more"
         )
+
+
+def _host(model: ModelSettings) -> Iterator[str]:
+    if model.host == "thread":
+        yield from _idle("model", model, ["memory_limit"], "with HOST=thread; set WORKER_MODEL__HOST to process")
+        if model.path.suffix == ".py":
+            yield (
+                "WORKER_MODEL__HOST: thread would let a model in Python hold up the worker, because both need the "
+                "interpreter; set it to process"
+            )
 
 
 def _transactions(delivery: DeliverySettings) -> Iterator[str]:

@@ -39,6 +39,8 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # A transaction fills for a quarter of its timeout at most; the rest is for its end. Inferences do not count: a batch
 # that runs when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
+# Bytes. With the smallest model its process has 81 MB of what this limits, and 9 MB more for each lane (2026-11).
+LEAST_MEMORY = 128 * MIB
 # The most rows in flight, unless the batches under way hold more.
 MAX_INFLIGHT_ROWS = 131_072
 
@@ -51,7 +53,7 @@ def _readable(name: str) -> str:
 class ModelSettings(Section):
     """Which model is served, and on what."""
 
-    path: Path = Field(description="The ONNX model, a local file.")
+    path: Path = Field(description="The model, a local file: ONNX, or Python (`.py`).")
     name: Text = Field(
         default_factory=lambda section: _readable(section.get("path", Path("model")).stem),
         description="Name that requests may ask for and answers carry; else the file's.",
@@ -71,8 +73,18 @@ class ModelSettings(Section):
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
+    host: Literal["process", "thread"] = Field(
+        "process", description="The model has a process of its own, or is in the worker's, and ends it if it crashes."
+    )
+    memory_limit: int | None = Field(
+        None, ge=LEAST_MEMORY, description="Most bytes for that process; else the container's less the worker's needs."
+    )
     run_timeout_s: float = Field(
-        60.0, gt=0, le=240, description="An inference that takes longer counts as hung: the worker exits (3)."
+        60.0,
+        gt=0,
+        le=240,
+        description="An inference that takes longer is ended with the model's process, and its requests run alone; one "
+        "that does it again gets an error. HOST=thread: the worker exits (3).",
     )
     input_defaults: Elements = Field(
         {}, description='Inputs that a request may leave out, and what their elements are: `{"attention_mask": 1}`.'

@@ -15,14 +15,14 @@ from dataclasses import replace
 from math import inf
 
 from worker.core.chunk import Batch
-from worker.core.records import CommitResult, Ending, Partition, Record, Rejection, Standing
+from worker.core.records import CommitResult, Ending, HostEnd, Partition, Record, Rejection, Standing
 from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry import metrics
 from worker.telemetry.logs import RecentRejection, RecurringFailure, our_log, printable
 from worker.telemetry.metrics import Numbers, Snapshot, since_then
-from worker.telemetry.watched_parts import HeldPartitions, WatchedParts, memory_limit
+from worker.telemetry.watched_parts import HeldPartitions, WatchedParts
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 60 µs with 50 partitions, and scrapes come every few seconds
@@ -35,7 +35,7 @@ MOST_NAMED = 20  # partitions named in one line
 
 
 class WorkerEvents:
-    """Implements the protocol `Events` for the loop and the delivery.
+    """Implements the protocol `Events` for the loop and the delivery, and `HostEvents` for the lanes.
 
     `latest`, `heartbeat` and `running_since` may be read by any thread.
     """
@@ -51,7 +51,6 @@ class WorkerEvents:
         self._log = our_log()
         self._numbers = Numbers()
         self._numbers.set(metrics.BUILD, 1, VERSION, platform.python_version())
-        self._numbers.set(metrics.MEMORY_LIMIT, memory_limit())
         self._numbers.set(metrics.MAX_BATCH_ROWS, max_batch_size)
         self._watched: WatchedParts | None = None
         self._served: Signature | None = None
@@ -59,6 +58,7 @@ class WorkerEvents:
         self._partitions = HeldPartitions()
         self._absent: Sequence[str] = ()  # request topics
         self._uncommitted_since: float | None = None
+        self._host: int | None = None  # the process that has the model
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
         self._rejected: dict[str, RecentRejection] = {}  # the last rejection of each code
         self._last: RecentRejection | None = None
@@ -102,10 +102,22 @@ class WorkerEvents:
     def watch(self, parts: WatchedParts) -> None:
         self._watched = parts
 
-    def bounded(self, *, lanes: int, batch: int, records: int, rows: int, size: int, run: float) -> None:
-        """The limits: lanes, rows of a batch, what may be in flight (`size` in bytes), seconds of one inference."""
-        limits = (metrics.LANES, metrics.MAX_BATCH_ROWS, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT)
-        for metric, limit in zip((*limits, metrics.RUN_LIMIT), (lanes, batch, records, rows, size, run), strict=True):
+    def bounded(
+        self, *, lanes: int, batch: int, records: int, rows: int, size: int, run: float, memory: int | None
+    ) -> None:
+        """The limits: lanes, rows of a batch, what may be in flight, seconds of one inference, the container's memory.
+
+        `size` and `memory` are in bytes. `memory` is None where there is no limit.
+        """
+        for metric, limit in {
+            metrics.LANES: lanes,
+            metrics.MAX_BATCH_ROWS: batch,
+            metrics.RECORDS_LIMIT: records,
+            metrics.ROWS_LIMIT: rows,
+            metrics.BYTES_LIMIT: size,
+            metrics.RUN_LIMIT: run,
+            metrics.MEMORY_LIMIT: memory or 0,
+        }.items():
             self._numbers.set(metric, limit)
 
     def padded(self, buckets: Buckets) -> None:
@@ -292,6 +304,22 @@ class WorkerEvents:
         if failure is not None:
             self._log.error("device_failed_its_probe", failure=printable(failure))
 
+    def host_started(self, pid: int, seconds: float, why: str) -> None:
+        """The process that has the model runs; `why` says whether it is the first, or what happened to the last."""
+        self._host = pid
+        self._numbers.replace(metrics.HOST_AWAY, {})
+        self._publish()
+        self._log.info("model_host_started", pid=pid, seconds=round(seconds, 3), why=printable(why))
+
+    def host_ended(self, end: HostEnd, why: str, batches: int) -> None:
+        """That process ended while it had so many batches; or one that was to follow it, before it had any."""
+        self._numbers.add(metrics.HOSTS_ENDED, 1, end.value)
+        if self._host is not None:
+            self._numbers.replace(metrics.HOST_AWAY, since_then(self._clock()))
+        self._host = None
+        self._publish()
+        self._log.warning("model_host_ended", reason=end.value, why=printable(why), batches=batches)
+
     def rows_lost(self, failure: str) -> None:
         """A batch came back with more or fewer rows than went in. From now on each row of the model runs alone."""
         self._log.error("rows_lost", failure=printable(failure), why=_ROWS_LOST)
@@ -359,6 +387,7 @@ class WorkerEvents:
             histograms=self._numbers.histograms(),
             rejected=tuple(self._rejected.values()),
             served=self._served,
+            host=self._host,
         )
 
     def _phase(self) -> tuple[str, str | None]:

@@ -18,7 +18,7 @@ from itertools import product
 from typing import Literal, NamedTuple
 
 from worker.core.failures import Code
-from worker.core.records import ClosedBy
+from worker.core.records import ClosedBy, HostEnd
 from worker.core.tensors.signature import Signature
 from worker.telemetry.logs import RecentRejection
 
@@ -63,6 +63,7 @@ AGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.
 RESULTS = ("ok", "failed")
 CLIENTS = ("consumer", "producer")
 REASONS = tuple(reason.value for reason in ClosedBy)
+ENDS = tuple(end.value for end in HostEnd)
 CODES = tuple(code.value for code in Code)
 BY_PARTITION: Mapping[str, Sequence[str]] = {"topic": (), "partition": ()}
 
@@ -93,6 +94,8 @@ INFERENCE = histogram("inference_seconds", "How long does one inference take?", 
 RUNS = counter("inference_runs", "How many inferences fail?", result=RESULTS)
 RUNNING = age("inference_running_seconds", "Does an inference hang? Age of the oldest now.")
 RUN_LIMIT = gauge("inference_timeout_seconds", "When does an inference count as hung? RUN_TIMEOUT_S.")
+HOSTS_ENDED = counter("model_hosts_ended", "How often did the process that has the model end, and why?", reason=ENDS)
+HOST_AWAY = age("model_host_away_seconds", "Since when is it being started anew? 0: it runs.")
 PROBES = counter("device_probes", "How often was the device checked after failures?", result=RESULTS)
 LANES = gauge("lanes", "How many inferences may run at once?")
 LOOP = counter("loop_seconds", "How busy is the loop? Processor time of its thread.")
@@ -152,7 +155,8 @@ class Snapshot:
     """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
 
     `phase` is the worker's state in a word. `unready` says why no answers should be expected now; None means ready.
-    `rejected` has the last rejection of each code. `served` is the form of requests and answers, once known.
+    `rejected` has the last rejection of each code. `served` is the form of requests and answers, once known. `host` is
+    the id of the process that has the model; None while there is none of its own.
     """
 
     phase: str = "starting"
@@ -162,6 +166,7 @@ class Snapshot:
     histograms: Mapping[Metric, HistogramState] = field(default_factory=dict)
     rejected: Sequence[RecentRejection] = ()
     served: Signature | None = None
+    host: int | None = None
 
     def number(self, metric: Metric, *labels: str) -> float:
         return self.numbers.get(metric, {}).get(labels, 0.0)

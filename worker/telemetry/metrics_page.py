@@ -20,7 +20,7 @@ _SUFFIXES = {"counter": "_total", "info": "_info"}
 
 
 class MetricsPage(Collector):
-    """`/metrics`: the latest snapshot, and the process's own figures (memory, processor time, descriptors)."""
+    """`/metrics`: the latest snapshot, and the figures of both processes (memory, processor time, descriptors)."""
 
     def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
         """`clock` is the loop's: it turns instants into ages."""
@@ -28,6 +28,8 @@ class MetricsPage(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+        # Without such a process it reads `/proc/None`, and shows nothing.
+        ProcessCollector(f"{PREFIX}model_host", lambda: str(latest().host), registry=self._registry)
 
     def render(self) -> tuple[bytes, str]:
         return generate_latest(self._registry), _TEXT

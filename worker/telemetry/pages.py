@@ -28,6 +28,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.telemetry import metrics
 from worker.telemetry.http_server import TEXT, Answer
 from worker.telemetry.metrics import Metric, Snapshot
+from worker.telemetry.usage import memory_used, processor_time
 from worker.version import VERSION
 
 if TYPE_CHECKING:
@@ -126,9 +127,14 @@ class Pages:
                 "host": platform.node(),
                 "process": os.getpid(),
                 "up": now - self._began,
-                "processor": time.process_time(),
-                "memory": memory_used(),
+                "processor": processor_time(snapshot.host),
+                "memory": memory_used(snapshot.host),
                 "memory_limit": number(metrics.MEMORY_LIMIT),
+            },
+            "host": {
+                "process": snapshot.host,
+                "ended": sum(count for _, count in _each(snapshot, metrics.HOSTS_ENDED)),
+                "away": _age(snapshot, metrics.HOST_AWAY, now),
             },
             "deployment": {
                 "group": settings.kafka.group_id,
@@ -149,7 +155,7 @@ class Pages:
             },
             "inference": snapshot.histogram(metrics.INFERENCE).total,
             "loop": number(metrics.LOOP),
-            "running": max(0.0, now - snapshot.numbers.get(metrics.RUNNING, {}).get((), now)),
+            "running": _age(snapshot, metrics.RUNNING, now),
             "most_rows": number(metrics.MAX_BATCH_ROWS),
             "batches": [
                 {"by": by, "batches": batches, "rows": number(metrics.BATCH_ROWS, by)}
@@ -190,11 +196,12 @@ def _model_page(path: str, snapshot: Snapshot) -> Answer:
     at, version = ["models", served.name], ["versions", served.version]
     parts = [unquote(part) for part in path.split("/")[2:]]
     if parts in (at, at + version):
+        devices = {labels[-1] for labels in snapshot.numbers.get(metrics.MODEL, {})}
         # Other servers put their own parameters here; ours says which file the model is.
         metadata = {
             "name": served.name,
             "versions": [served.version],
-            "platform": PLATFORM,
+            "platform": "python" if "python" in devices else PLATFORM,
             "inputs": [_tensor(spec) for spec in served.inputs],
             "outputs": [_tensor(spec) for spec in served.outputs],
             "parameters": {"sha256": served.sha256},
@@ -219,13 +226,9 @@ def _each(snapshot: Snapshot, metric: Metric) -> list[tuple[tuple[str, ...], flo
     return list(snapshot.numbers.get(metric, {}).items())
 
 
-def memory_used() -> int | None:
-    """The memory that this process uses, in bytes; None where the system has no `/proc`."""
-    try:
-        pages = Path("/proc/self/statm").read_text().split()[1]
-    except OSError:
-        return None
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def _age(snapshot: Snapshot, metric: Metric, now: float) -> float:
+    """The seconds of an age without labels."""
+    return max(0.0, now - snapshot.numbers.get(metric, {}).get((), now))
 
 
 def _model(snapshot: Snapshot) -> Values | None:

@@ -216,6 +216,10 @@ class TracedLanes:
         return self._lanes.in_flight
 
     @property
+    def more_ahead(self) -> int:
+        return self._lanes.more_ahead
+
+    @property
     def is_busy(self) -> bool:
         return self._lanes.is_busy
 

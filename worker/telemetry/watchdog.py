@@ -1,11 +1,12 @@
 """The watchdog ends the process when it hangs: Python cannot interrupt a native call that does not come back.
 
-It watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
-inferences, as when a failed batch is halved again and again, are no hang: each has its own age. Nothing unsettled has
-been committed, so lost requests are answered again. Owns its thread and the right to end the process, nothing else.
+It watches the loop's heartbeat, the time a drain may take, and, where the model is in this process (HOST=thread), the
+age of the inference that runs now. Many short inferences, as when a failed batch is halved again and again, are no
+hang: each has its own age. Nothing unsettled has been committed, so lost requests are answered again. Owns its thread
+and the right to end the process, nothing else.
 
-Before the worker begins, it ends the process as soon as a stop is asked for: loading and warming a model are native
-calls too, which may take minutes, and nothing is held yet that must be given back.
+Before the worker begins, it ends the process as soon as a stop is asked for: loading and warming a model may take
+minutes, and nothing is held yet that must be given back.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ _HUNG_RUN = "an inference has been running for {:.0f} s; if it is a slow one, ra
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """The most seconds for one turn of the loop, for one inference, and from a stop's request to the process's end."""
+    """The most seconds for one turn of the loop, for one inference, and from a stop's request to the process's end.
+
+    `run` is None where the model has a process of its own, which is ended in the place of this one.
+    """
 
     turn: float
-    run: float
+    run: float | None
     stop: float
 
 
@@ -105,7 +109,7 @@ class Watchdog:
             (self._stopping_since, self._limits.stop, "still not stopped {:.0f} s after being asked to"),
         ):
             age = 0.0 if since is None else now - max(since, self._awake_since)
-            if age > longest:
+            if longest is not None and age > longest:
                 return ForcedExit(DeadlineMissed.exit_code, told.format(age))
         return None
 

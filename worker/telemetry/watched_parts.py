@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worker.core.records import Partition, Standing
@@ -19,8 +18,6 @@ from worker.telemetry.metrics import Labels, Numbers, since_then
 if TYPE_CHECKING:
     from worker.core.ordering.ledger import OffsetLedger
     from worker.state import KeyStates
-
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +105,3 @@ class HeldPartitions:
             for p, (next_offset, end) in standings.items()
             if p in self.held
         }
-
-
-def memory_limit(file: Path = MEMORY_LIMIT) -> int:
-    """The memory limit of the container's control group, in bytes; 0 where there is none."""
-    try:
-        said = file.read_text().strip()
-    except OSError:
-        return 0
-    return int(said) if said.isdigit() else 0

@@ -58,7 +58,7 @@ def signature_and_example(
     The model is not run. Raises `BadConfiguration`.
     """
     settings = load_scoring(config, environ)
-    from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
+    from worker.inference.model_loading import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
 
     whole = inspect(settings.model).signature
     return split_signature(whole, settings.state)[1], example_of(settings.model, whole)

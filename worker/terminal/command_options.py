@@ -37,7 +37,7 @@ Brokers = Annotated[
 ]
 AskedModel = Annotated[
     Path | None,
-    typer.Option("--model", help="The ONNX model, if not the settings'.", metavar="FILE"),
+    typer.Option("--model", help="The model, if not the settings'.", metavar="FILE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")]
 

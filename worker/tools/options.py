@@ -82,7 +82,7 @@ class ConsumeOrder:
 class ScoreOrder:
     """Answer a file without Kafka, as a worker would: the same checks, batches and answers, in order."""
 
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)]
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.", show_default=False)]
     file: Annotated[
         Path,
         typer.Argument(
@@ -133,7 +133,7 @@ class ProfileOrder:
     Says which of the two is the limit, and what to set. With --lengths: also the BUCKETS to pad to.
     """
 
-    model: Path | None = argument(None, "The ONNX model, if not the settings'.", "MODEL")
+    model: Path | None = argument(None, "The model, if not the settings'.", "MODEL")
     encoding: MadeEncoding = option(
         "json", "How requests and answers are written: rows, json, protobuf or binary.", "NAME"
     )
@@ -165,7 +165,7 @@ class BenchOrder:
     On a Kafka it makes topics of its own, deletes them in the end, and touches no others.
     """
 
-    model: Path | None = argument(None, "The ONNX model, if not the settings'; else the demo's.", "MODEL")
+    model: Path | None = argument(None, "The model, if not the settings'; else the demo's.", "MODEL")
     rate: float | None = option(
         None, "The steady load, requests a second; else half of the worker's maximum.", "N", min=1, max=10_000_000
     )

@@ -292,6 +292,7 @@ EXACTLY_ONCE = (
     Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
+    *A_HOST_ENDS,
 )
 AT_A_CHANGELOG = (
     Mutant("states are restored past what is committed", Restoration, "states", _restore_past_what_is_committed),

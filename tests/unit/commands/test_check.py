@@ -11,7 +11,7 @@ from tests import models
 from tests.unit.test_settings import LEAST
 from worker.commands.checking import _example, _look_at_model, _look_at_room, examined
 from worker.commands.report import Report
-from worker.inference import Model
+from worker.inference.model import Model
 from worker.settings import Settings, load
 
 

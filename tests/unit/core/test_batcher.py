@@ -387,7 +387,7 @@ def test_records_that_were_held_back_are_due_at_once() -> None:
     assert [offsets(waiting.due(7.0)) for _ in range(2)] == [[4, 5], [6]]
 
 
-def test_each_row_of_a_suspect_model_runs_alone() -> None:
+def test_each_row_of_a_model_that_lost_rows_runs_alone() -> None:
     """Groups that are open go as they are."""
     waiting = batcher(max_rows=4)
     waiting.add(chunk(0, 1), 0.0)

@@ -11,7 +11,8 @@ import pytest
 
 from tests import models
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.inference import Model, load
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 

@@ -10,8 +10,10 @@ import pytest
 from tests import models
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import Spot, WantedAxis
-from worker.inference import Model, load, model_loading
 from worker.inference import model as model_module
+from worker.inference import model_loading
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 SEQUENCE = WantedAxis("ids", 1, (2, 4, 8))

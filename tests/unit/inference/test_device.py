@@ -11,19 +11,12 @@ import pytest
 
 from tests import models
 from worker.core.failures import BadConfiguration
-from worker.inference import device, load
-from worker.inference.device import (
-    CPU,
-    CUDA,
-    TENSORRT,
-    Device,
-    Opened,
-    check_options,
-    open_cpu,
-    operators,
-)
+from worker.inference import device
+from worker.inference.device import check_options, open_cpu
+from worker.inference.facts import Device
 from worker.inference.model_file import LoadableModel
-from worker.inference.model_loading import row_counts
+from worker.inference.model_loading import load, row_counts
+from worker.inference.session import CPU, CUDA, TENSORRT, Opened, operators
 from worker.settings import ModelSettings
 
 

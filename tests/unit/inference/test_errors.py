@@ -13,8 +13,8 @@ import pytest
 from tests import models
 from tests.unit.inference.loading import arrays, loaded
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.inference.device import CPU
-from worker.inference.onnxruntime_errors import ORT_ERRORS, load_failure, readable, run_failure
+from worker.inference.onnxruntime_errors import load_failure, readable, run_failure
+from worker.inference.session import CPU, RUN_ERRORS
 
 
 def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_value_that_an_operator_does_not_take_is_the_requests_fault(
     """The answer's code says so. Any other failure is the model's or the device's."""
     session = ort.InferenceSession(model, providers=[CPU])
 
-    with pytest.raises(ORT_ERRORS) as raised:
+    with pytest.raises(RUN_ERRORS) as raised:
         session.run(None, feeds)
 
     assert run_failure(raised.value).code is Code.INVALID_ARGUMENT

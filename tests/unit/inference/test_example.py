@@ -12,7 +12,10 @@ import pytest
 from tests import models
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
-from worker.inference import Independence, Model, example_of, independence, inspect, load
+from worker.inference.facts import Independence
+from worker.inference.model import Model
+from worker.inference.model_loading import example_of, inspect, load
+from worker.inference.row_independence import independence
 from worker.settings import ModelSettings
 
 CODES, CITIES = np.array([[10115], [20095], [10115]]), np.array([["Rome"], ["Oslo"], ["Oslo"]])

@@ -14,11 +14,13 @@ import pytest
 from tests import models
 from tests.unit.inference.loading import arrays
 from worker.core.failures import RowsLost, RunFailure
-from worker.inference import Model, load
 from worker.inference.declared_signature import declared_by
-from worker.inference.device import CPU
-from worker.inference.fixed_batch import PLANNED_ANEW, Padding, padding_of
+from worker.inference.facts import Padding
+from worker.inference.fixed_batch import PLANNED_ANEW, padding_of
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.inference.onnxruntime_errors import run_failure
+from worker.inference.session import CPU
 from worker.settings import ModelSettings
 
 

@@ -13,7 +13,8 @@ from tests.unit.inference.loading import arrays, loaded, out_of_memory, refusal
 from worker.core.failures import RunFailure
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.specs import DTYPES
-from worker.inference import Model, warm_up
+from worker.inference import warm_up
+from worker.inference.model import Model
 
 
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:

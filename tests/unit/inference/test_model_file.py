@@ -13,7 +13,9 @@ from onnx import TensorProto
 from tests import models
 from tests.unit.inference.loading import arrays, loaded, refusal
 from worker.core.failures import BadConfiguration
-from worker.inference import digest_of, load, model_file
+from worker.inference import model_file
+from worker.inference.model_file import digest_of
+from worker.inference.model_loading import load
 from worker.settings import ModelSettings
 
 

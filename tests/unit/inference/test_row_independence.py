@@ -12,7 +12,9 @@ from tests import models
 from tests.random_networks import DEPENDENCES, network
 from tests.unit.inference.loading import loaded
 from worker.core.failures import BadConfiguration
-from worker.inference import Independence, Model, independence
+from worker.inference.facts import Independence
+from worker.inference.model import Model
+from worker.inference.row_independence import independence
 
 MAX_BATCH_SIZE = 8
 

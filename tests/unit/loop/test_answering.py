@@ -142,7 +142,7 @@ def test_many_failures_in_a_row_make_the_device_be_asked_while_lanes_run() -> No
 
 
 @pytest.mark.parametrize("records", [1, 3, 50])
-def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: int) -> None:
+def test_a_dead_device_stops_the_worker_with_its_requests_unanswered(records: int) -> None:
     """When the warm-up batch fails too, no request is to blame: none is answered, none is committed."""
     world = world_of()
     world.broker.append(record(0, 1))

@@ -109,7 +109,7 @@ def test_a_draining_worker_takes_nothing_more() -> None:
 
 
 def test_a_drain_asks_the_device_before_it_blames_the_last_request() -> None:
-    """The drain waits for a probe under way, then answers the suspect."""
+    """The drain waits for a probe under way, then answers the request that failed."""
     world = world_of()
     world.lanes.seconds = lambda: 0.5
     world.broker.append(record(0, POISON))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from worker.core.records import (
     ClosedBy,
     CommitResult,
     Ending,
+    HostEnd,
     Ids,
     Partition,
     Record,
@@ -199,7 +201,14 @@ def clients(watched: Watched) -> None:
 
 
 def bounded(watched: Watched) -> None:
-    watched.events.bounded(lanes=2, batch=8, records=100, rows=200, size=300, run=60.0)
+    watched.events.bounded(lanes=2, batch=8, records=100, rows=200, size=300, run=60.0, memory=400)
+
+
+def hosts(watched: Watched) -> None:
+    watched.events.host_started(os.getpid(), 0.5, "the first")
+    watched.events.host_ended(HostEnd.CRASH, "SIGSEGV", 2)
+    watched.events.host_ended(HostEnd.KILLED, "SIGKILL, at its warm-up", 0)
+    watched.now += 3.0
 
 
 @pytest.mark.parametrize(
@@ -237,7 +246,12 @@ def bounded(watched: Watched) -> None:
         (
             bounded,
             """lanes 2, max_batch_rows 8, records_in_flight_limit 100, rows_in_flight_limit 200,
-            in_flight_limit_bytes 300, inference_timeout_seconds 60""",
+            in_flight_limit_bytes 300, inference_timeout_seconds 60, memory_limit_bytes 400""",
+        ),
+        (
+            hosts,
+            """model_hosts_ended_total crash 1, model_hosts_ended_total killed 1, model_hosts_ended_total hang 0,
+            model_host_away_seconds 3.25""",
         ),
     ],
 )
@@ -270,6 +284,19 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     assert page["oldest_request_age_seconds 0 requests"] == pytest.approx(63.0)
     assert page["oldest_unsettled_seconds 1 requests"] == page["oldest_request_age_seconds 1 requests"] == 0.0
     assert page["inference_running_seconds"] == 4.0
+
+
+def test_the_page_shows_the_process_that_has_the_model_while_it_runs(watched: Watched) -> None:
+    """Its memory counts against the container's limit, and is not in the worker's own figures."""
+    watched.events.host_started(os.getpid(), 0.5, "the first")
+    running = watched.page()
+    watched.events.host_ended(HostEnd.KILLED, "SIGKILL", 0)
+    gone = watched.page()
+    watched.events.host_started(os.getpid(), 0.5, "SIGKILL")
+
+    assert running["model_host_process_resident_memory_bytes"] > 10 << 20
+    assert running["model_host_away_seconds"] == watched.page()["model_host_away_seconds"] == 0.0
+    assert [name for name in gone if name.startswith("model_host_process")] == []
 
 
 def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> None:
@@ -534,6 +561,8 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> No
     events.paused(is_paused=True)
     events.paused(is_paused=False)
     events.device_probed("CUDA failure 2")
+    events.host_started(17, 0.1234567, "the first")
+    events.host_ended(HostEnd.HANG, "a run took longer than 10 s", 2)
     events.rows_lost("output y: 4 rows went in, shape (3,) came out")
     events.restored(P0, 12, 0.5)
     events.store_troubled("refused")
@@ -550,7 +579,8 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> No
     assert " ".join(f"{line['event']}:{line['log_level']}" for line in log).split() == [
         *("partitions_assigned:info", "partitions_revoked:info", "partitions_lost:warning", "partitions_rewound:info"),
         *("fetching_paused:info", "fetching_resumed:info"),
-        *("device_failed_its_probe:error", "rows_lost:error", "states_restored:info", "state_store_away:warning"),
+        *("device_failed_its_probe:error", "model_host_started:info", "model_host_ended:warning", "rows_lost:error"),
+        *("states_restored:info", "state_store_away:warning"),
         *("state_store_back:info", "foreign_states_passed_over:warning", "states_thrown_away:warning"),
         *("states_kept:info", "states_not_kept:warning", "http_listening:info", "plaintext:warning"),
         *("stopped:info", "stopped:error"),

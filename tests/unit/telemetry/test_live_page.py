@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from tests.unit.telemetry.test_events import P0, P1, FakeLedger, FakeWorker, batch
 from tests.unit.test_settings import LEAST
 from worker.core.failures import Code
-from worker.core.records import ClosedBy, Partition, Record, Rejection, ReplyForm, Standing
+from worker.core.records import ClosedBy, HostEnd, Partition, Record, Rejection, ReplyForm, Standing
 from worker.core.stalls import Stall
 from worker.settings import Settings, load
 from worker.telemetry import Pages, WorkerEvents
@@ -143,6 +144,28 @@ def test_the_process_is_said(shown: Shown) -> None:
     assert said["worker"]["up"] == 6.0 + PUBLISH_EVERY
     assert said["worker"]["memory"] > 10 << 20
     assert said["worker"]["processor"] > 0
+    assert said["host"] == {"process": None, "ended": 0, "away": 0.0}
+
+
+def test_memory_and_processor_time_are_those_of_both_processes(shown: Shown) -> None:
+    """The process that has the model may have most of both."""
+    shown.turn()
+    alone = shown.status["worker"]
+    shown.events.host_started(os.getpid(), 0.5, "the first")
+
+    both = shown.status["worker"]
+
+    assert both["memory"] > 1.9 * alone["memory"]
+    assert both["processor"] > 1.9 * alone["processor"]
+
+
+def test_a_process_that_ended_is_said(shown: Shown) -> None:
+    """The page says for how long another one has been starting."""
+    shown.events.host_started(os.getpid(), 0.5, "the first")
+    shown.events.host_ended(HostEnd.CRASH, "SIGSEGV", 1)
+    shown.now += 2.0
+
+    assert shown.status["host"] == {"process": None, "ended": 1, "away": 2.0}
 
 
 def test_partitions_keep_their_order(shown: Shown) -> None:

@@ -1,13 +1,10 @@
-"""Counting: buckets, sums, snapshots that do not change, and the memory limit."""
+"""Counting: buckets, sums, and snapshots that do not change."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from worker.telemetry.metrics import METRICS, Metric, Numbers
-from worker.telemetry.watched_parts import memory_limit
 
 SIZES = Metric("sizes", "histogram", "?", bounds=(1.0, 2.0))
 EVENTS = Metric("events", "counter", "?", labels=("kind",), known=(("good",),))
@@ -52,12 +49,3 @@ def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
     assert all("?" in metric.question or metric.kind == "age" for metric in METRICS)
     assert all(metric.name.endswith("_seconds") for metric in METRICS if metric.kind == "age")
     assert all(bool(metric.bounds) == (metric.kind == "histogram") for metric in METRICS)
-
-
-@pytest.mark.parametrize(("said", "limit"), [("536870912\n", 536_870_912), ("max\n", 0), (None, 0)])
-def test_the_memory_limit_is_the_container_s(tmp_path: Path, said: str | None, limit: int) -> None:
-    """It is 0 without a limit, or without a container."""
-    if said is not None:
-        (tmp_path / "memory.max").write_text(said)
-
-    assert memory_limit(tmp_path / "memory.max") == limit

@@ -13,14 +13,14 @@ from worker.telemetry.watchdog import CHECK_EVERY, LEAVE_TIMEOUT, REPORT_TIMEOUT
 class Watched:
     """A worker as the watchdog sees it, with the test's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: float | None = 10.0) -> None:
         self.now = 100.0
         self.heartbeat: float | None = None
         self.running_since: float | None = None
         self.stop_asked = False
         self.verdict: ForcedExit | None = None
         self.watchdog = Watchdog(
-            TimeLimits(turn=30.0, run=10.0, stop=20.0),
+            TimeLimits(turn=30.0, run=run, stop=20.0),
             heartbeat=lambda: self.heartbeat,
             running_since=lambda: self.running_since,
             stop_asked=lambda: self.stop_asked,
@@ -78,6 +78,14 @@ def test_an_inference_that_hangs_is_ended_though_the_loop_turns(watched: Watched
     assert verdict is not None
     assert verdict.startswith("an inference has been running for 10 s")
     assert "WORKER_MODEL__RUN_TIMEOUT_S" in verdict
+
+
+def test_an_inference_in_another_process_is_not_ended_here() -> None:
+    """The lanes end that process; the worker goes on."""
+    watched = Watched(run=None).begin()
+    watched.running_since = watched.now
+
+    assert watched.after(3600) is None
 
 
 def test_a_drain_that_takes_too_long_is_ended(watched: Watched) -> None:

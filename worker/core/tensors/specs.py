@@ -14,6 +14,7 @@ import numpy as np
 
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor, Value
+from worker.core.tensors.room import Room
 
 # Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -89,12 +90,11 @@ class TensorSpec:
         flat: Array = np.array(tensor, object) if self.is_text else np.frombuffer(tensor, self.dtype)  # type: ignore[arg-type]  # a buffer
         return flat.reshape(shape)
 
-    def joined(self, tensors: Sequence[Tensor]) -> Array:
-        """The elements of these tensors, one after the other; of a single tensor of numbers a view."""
+    def joined(self, tensors: Sequence[Tensor], room: Room) -> Array:
+        """The elements of these tensors, one after the other; of a single tensor of numbers perhaps a view."""
         if self.is_text:
             return np.array(list(chain.from_iterable(tensors)), object)
-        # type: numpy's stubs declare the buffer protocol only from Python 3.12 on
-        flat: Array = np.frombuffer(tensors[0] if len(tensors) == 1 else b"".join(tensors), self.dtype)  # type: ignore[arg-type]
+        flat: Array = np.frombuffer(room.join(tensors), self.dtype)
         return flat if flat.flags.aligned else flat.copy()  # kernels may load whole vectors
 
     def symbol(self, dimension: int) -> str | None:

@@ -17,6 +17,7 @@ import numpy as np
 from worker.core.chunk import Batch, Chunk, Prediction, Refused, cut, records_of, refusal, without
 from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import Array, ClosedBy
+from worker.core.tensors.room import Rooms, own_room
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -42,6 +43,7 @@ class Stacker:
     signature: Signature
     refuse_non_finite_input: bool = True
     refuse_non_finite_output: bool = True
+    rooms: Rooms = own_room  # where batches are stacked
 
     def stack(self, chunks: Sequence[Chunk], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
         """One batch of these records, which are of one bucket, and refusals of the records that may not run."""
@@ -97,7 +99,7 @@ class Stacker:
         if not chunks:
             return None
         rows, buckets = sum([sum(chunk.rows) for chunk in chunks]), self.signature.buckets
-        feeds = buckets.joined(chunks, rows, buckets.padded(chunks[0].shapes[0]))
+        feeds = buckets.joined(chunks, rows, buckets.padded(chunks[0].shapes[0]), self.rooms)
         return Batch(chunks, feeds, rows, closed_by, self._states_of(chunks))
 
     def _states_of(self, chunks: Sequence[Chunk]) -> Mapping[str, Array]:  # noqa: ARG002  # a stateful one has some

@@ -200,6 +200,7 @@ function drawPartitions() {
 /** One sentence: how much the worker could take, or what limits it. */
 function verdict(now) {
   if (status.still > STILL) return `The loop has not turned for ${duration(status.still)}; the figures are of then.`;
+  if (status.host.away) return `The model's process ended ${duration(status.host.away)} ago, and another one starts.`;
   if (!now || status.phase !== "serving") return "";
   const load = Math.max(now.busy, now.loop);
   if (now.answers && load >= SOME_LOAD) capacity = now.answers / load;
@@ -224,13 +225,14 @@ function drawRejections(now) {
 const pairs = (list) => list.filter(([, text]) => text).flatMap(([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })]);
 
 function drawDeployment(now) {
-  const { deployment, worker, model, state } = status;
+  const { deployment, worker, host, model, state } = status;
   fill("setup", pairs([
     ["Model", model && `${model.name}, version ${model.version}`], ["File's SHA-256", model && (model.sha256 || model.file)],
     ["Device", model && model.device],
     ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Requests from", deployment.requests.join(", ")],
     ["Answers to", deployment.answers], ["Guarantee", deployment.guarantee.replaceAll("_", " ")],
     ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`], ["Up", duration(worker.up)],
+    ["Model's process", [host.process, host.ended && `${number(host.ended)} ended`].filter(Boolean).join(", ")],
     ["Memory", worker.memory && `${bytes(worker.memory)}${worker.memory_limit ? ` of ${bytes(worker.memory_limit)}` : ""}`],
     ["Processor", now && `${percent(now.processor)} of a core`],
   ]));

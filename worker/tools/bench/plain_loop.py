@@ -47,7 +47,7 @@ def answer_for_ever(
 
     Raises `BadConfiguration` if no broker answers, or if the topic does not exist for us.
     """
-    from worker.inference import load  # noqa: PLC0415 - ONNX Runtime takes its time
+    from worker.inference.model_loading import load  # noqa: PLC0415 - ONNX Runtime takes its time
 
     model = load(settings, max_batch_size=at_once)
 

@@ -45,7 +45,7 @@ class Plan:
     """The checked order. Raises `BadConfiguration` if it cannot be measured."""
 
     def __init__(self, order: BenchOrder, environ: Mapping[str, str]) -> None:
-        from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time
+        from worker.inference.model_loading import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time
 
         self.order = order
         given = with_options(environ, **{_BOOTSTRAP: order.bootstrap_servers, _MODEL: order.model}) | _FILLED_IN

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.core.failures import BadConfiguration
-from worker.inference import Declared, inspect
+from worker.inference.declared_signature import Declared
+from worker.inference.model_loading import inspect
 from worker.settings import load
 from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder

@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any
 
 from worker.app import GC_THRESHOLDS
-from worker.assembly import batch_policy
+from worker.assembled_model import batch_policy
 from worker.codecs.examples import EncodingName, encodings
 from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.stacking import Stacker
-from worker.inference import Model, load
+from worker.inference.model import Model
+from worker.inference.model_loading import load
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_options
 from worker.terminal.terminal import count, print_json, progress, table_console

@@ -22,7 +22,9 @@ from threading import Event
 from worker.app import GC_THRESHOLDS
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.inference import Model, independence, load_as_set
+from worker.inference.model import Model
+from worker.inference.model_loading import load_as_set
+from worker.inference.row_independence import independence
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.signals import STOPPING
 from worker.terminal.command_line import with_options

@@ -16,7 +16,7 @@ from threading import BoundedSemaphore, Lock
 
 import numpy as np
 
-from worker.assembly import batch_policy
+from worker.assembled_model import batch_policy
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import JSON, OCTETS, Wire
 from worker.core.batching.batcher import Batcher, BatchPolicy
@@ -24,7 +24,7 @@ from worker.core.chunk import Batch, Chunk, Prediction
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.stacking import Stacker, halve, reject
-from worker.inference import Model
+from worker.inference.model import Model
 from worker.settings.for_commands import ScoringSettings
 from worker.tools.score.inputs import Rows
 

@@ -59,7 +59,7 @@ def stateful_setup(config: Path | None) -> StatefulSetup:
     settings = load(config, os.environ)
     if not settings.state.tensors:
         raise BadConfiguration("WORKER_STATE__TENSORS: is empty, so the model has no state")
-    from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and the settings may be wrong
+    from worker.inference.model_loading import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and the settings may be wrong
 
     layout, signature = split_signature(inspect(settings.model).signature, settings.state)
     assert layout is not None

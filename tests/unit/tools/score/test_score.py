@@ -22,7 +22,7 @@ from tests.models import (
     two_in_two_out,
 )
 from worker.core.failures import BadConfiguration, Incomplete, ModelBroken, RunFailure
-from worker.inference import Model
+from worker.inference.model import Model
 from worker.tools.options import ScoreOrder
 from worker.tools.score.command import score
 

@@ -1,0 +1,1 @@
+"""Models in Python that tests serve."""

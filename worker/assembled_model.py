@@ -1,0 +1,125 @@
+"""Builds the part of a worker that runs its model: in a host, a process of its own, or on threads of this one.
+
+Only the threads need ONNX Runtime in this process, which takes time and memory, so it is imported for them alone.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from worker import telemetry
+from worker.assembled_states import GIVE_UP_TIMEOUT
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.limits import Limit
+from worker.core.failures import BadConfiguration, listed
+from worker.core.tensors.room import Rooms, own_room
+from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.host.keeper import Keeper
+from worker.inference.host.lanes import HostLanes
+from worker.inference.host.memory_limit import container_limit, limit_for_host
+from worker.inference.host.messages import Order
+from worker.inference.host.process import HostProcess
+from worker.inference.host.shared_memory import Heap
+from worker.inference.lanes import BRIEF, PROBES_OF_LANES, InferenceLanes
+from worker.settings import BatchingSettings, Settings
+
+if TYPE_CHECKING:
+    from worker.inference.model import Model
+
+
+class Engine(NamedTuple):
+    """What runs the model: its lanes, the facts of the model, and where its batches are stacked."""
+
+    lanes: InferenceLanes | HostLanes
+    facts: ModelFacts
+    rooms: Rooms
+
+
+def engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Engine:
+    """Load and warm the model, in a host or in this process. Raises `BadConfiguration`."""
+    engine = _hosted(settings, events, closing) if settings.model.host == "process" else _threaded(settings, closing)
+    facts, batching = engine.facts, settings.batching
+    signature, padding, found = facts.signature, facts.padding, facts.independence
+    events.model_warmed(
+        signature.name,
+        signature.version,
+        facts.device.name,
+        signature.sha256,
+        why=facts.device.reason,
+        takes=signature.takes,
+        gives=listed(signature.outputs),
+        row_counts=facts.warmed_up_at,
+    )
+    if left := facts.left_to_cpu:
+        events.noted("nodes_left_to_cpu", device=facts.device.name, nodes=left, count=sum(left.values()))
+    events.padded(signature.buckets)
+    if padding is not None:
+        most = facts.most_rows(batching.max_batch_size)
+        events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
+    if facts.remark is not None:
+        events.warned("model_remarked", why=facts.remark)
+    if found.why is not None:
+        events.warned("rows_depend_on_each_other", why=found.why)
+    elif found.doubt is not None:
+        events.noted("independence_unseen", why=found.doubt)
+    return engine
+
+
+def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Engine:
+    heap = Heap()
+    closing.callback(heap.close)
+    model, batching = settings.model, settings.batching
+    limit = limit_for_host(model.memory_limit, batching.max_inflight_bytes, container_limit())
+    if limit is not None:  # said before a start that may fail for it
+        by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
+        events.noted("model_host_limited", memory_limit=limit, by=by)
+    order = Order(model, batching, heap.memory.fd, limit, os.getpid())
+    keeper = Keeper(partial(HostProcess, order), events)
+    lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
+    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    return Engine(lanes, keeper.facts, heap.room)
+
+
+def _threaded(settings: Settings, closing: ExitStack) -> Engine:
+    from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
+    from worker.inference.row_independence import facts_of  # noqa: PLC0415
+
+    model = load_as_set(settings.model, settings.batching)
+    facts = facts_of(model, settings.batching.max_batch_size)
+    brief = 0.0 if facts.is_accelerated else BRIEF
+    lanes = InferenceLanes({facts.signature.key: model}, settings.batching.lanes, brief=brief)
+    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    if facts.is_accelerated:
+        _warm_lanes(lanes, settings)
+    return Engine(lanes, facts, own_room)
+
+
+def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
+    """Let CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` if they cannot."""
+    probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
+    failure = next((probe.failure for probe in probes if probe.failure is not None), None)
+    if failure is not None:
+        raise BadConfiguration(f"{settings.model.path}: {fails_in_lanes(settings.batching.lanes, failure)}")
+
+
+def batch_policy(batching: BatchingSettings, model: Model | ModelFacts) -> BatchPolicy:
+    """The rules by which this model's batches close under these settings."""
+    return BatchPolicy(
+        model.most_rows(batching.max_batch_size),
+        batching.max_batch_bytes,
+        batching.linger or 0.0,
+        batching.max_batch_tokens,
+        model.signature.buckets,
+        is_fixed=model.padding is not None,
+    )
+
+
+def full_batch(batching: BatchingSettings, model: Model) -> Limit:
+    """The limit of a batch of blank rows. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
+    row = model.blank(1)
+    row_bytes = sum(array.nbytes for array in row.values())
+    shapes = tuple(array.shape[1:] for array in row.values())
+    return batch_policy(batching, model).limit_of_rows(shapes, row_bytes)

@@ -1,0 +1,171 @@
+"""The host: a process that has the model and its lanes, and nothing else.
+
+    python -m worker.inference.host.child SOCKET
+
+It loads the model of its order, answers with the facts, and then runs batches until its socket is closed or its parent
+dies. Each lane is a thread that takes a job from the socket, runs it, and answers; the kernel gives each job to one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Barrier, Thread
+from typing import NoReturn, Protocol
+
+from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
+from worker.core.records import Array
+from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.host.memory_limit import be_killed_first
+from worker.inference.host.messages import (
+    LONGEST,
+    Broken,
+    CannotLoad,
+    Job,
+    Loaded,
+    Message,
+    Order,
+    Place,
+    Ran,
+)
+from worker.inference.host.shared_memory import SharedMemory, get, packed, put, room_for
+from worker.inference.lanes import PROBES_OF_LANES
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Runnable(Protocol):
+    """A loaded model."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
+
+
+def main() -> NoReturn:
+    """Load the model, and run batches until the worker is done with us."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    order: Order = pickle.loads(channel.recv(LONGEST))  # noqa: S301  # from the worker
+    _be_a_child(order)
+    # What this process imports next may take long, and needs none of it to be refused.
+    from worker.inference.model_loading import load_as_set  # noqa: PLC0415
+    from worker.inference.row_independence import facts_of  # noqa: PLC0415
+
+    try:
+        model = load_as_set(order.model, order.batching)
+        facts = facts_of(model, order.batching.max_batch_size)
+    except BadConfiguration as refusal:
+        send(channel, CannotLoad(str(refusal)))
+        os._exit(0)
+    host = Host(channel, SharedMemory(order.memory), model, order.batching.lanes)
+    host.serve(facts, probes=PROBES_OF_LANES if facts.is_accelerated else 0)
+
+
+def _be_a_child(order: Order) -> None:
+    """Leave signals to the worker, die when it dies, and take no more memory than we may."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they may come to all of a service's processes; the worker drains
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != order.parent:  # it died before
+        os._exit(1)
+    be_killed_first()
+    if order.memory_limit is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = order.memory_limit if hard == resource.RLIM_INFINITY else min(order.memory_limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+class Host:
+    """Runs a model on as many threads as there are lanes. Owns the threads."""
+
+    def __init__(self, channel: socket.socket, memory: SharedMemory, model: Runnable, lanes: int) -> None:
+        self._channel = channel
+        self._memory = memory
+        self._begun = memory.begun()
+        self._model = model
+        self._lanes = Barrier(lanes)
+        self._failure: str | None = None
+
+    def serve(self, facts: ModelFacts, *, probes: int) -> NoReturn:
+        """Send the facts, and run batches until the worker is done with us.
+
+        Before, all lanes run the warm-up batch so many times together, so that CUDA's libraries set themselves up for
+        each thread and for runs side by side.
+        """
+        for lane in range(1, self._lanes.parties):
+            Thread(target=self._serve, args=(probes,), name=f"lane-{lane}", daemon=True).start()
+        self._probe(probes)
+        if self._failure is not None:
+            send(self._channel, CannotLoad(self._failure))
+            os._exit(0)
+        send(self._channel, Loaded(facts))
+        self._take_jobs()
+
+    def _serve(self, probes: int) -> None:
+        self._probe(probes)
+        self._take_jobs()
+
+    def _probe(self, times: int) -> None:
+        for _ in range(times):
+            self._lanes.wait()
+            outcome = self._model.probe()
+            if isinstance(outcome, RunFailure):
+                self._failure = fails_in_lanes(self._lanes.parties, outcome)
+        self._lanes.wait()
+
+    def _take_jobs(self) -> NoReturn:
+        buffer = bytearray(LONGEST)
+        try:
+            while self._channel.recv_into(buffer):
+                self._run(pickle.loads(buffer))  # noqa: S301  # from the worker
+        except BaseException:  # noqa: BLE001  # a lane must not die alone and in silence
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+
+    def _run(self, job: Job) -> None:
+        number, feeds, start, room = job
+        began = time.monotonic_ns()
+        self._begun[number] = began
+        try:
+            outcome = self._model.probe() if feeds is None else self._model.run(self._feeds(feeds))
+        except ModelBroken as lost:
+            send(self._channel, Broken(str(lost)))
+            os._exit(0)
+        seconds = (time.monotonic_ns() - began) / 1e9
+        if isinstance(outcome, RunFailure):
+            send(self._channel, (number, seconds, outcome))
+            return
+        outputs = [packed(output) for output in outcome]
+        size = room_for(outputs)
+        if size <= room:
+            send(self._channel, (number, seconds, put(outputs, self._memory.bytes[start : start + room])))
+            return
+        fd = os.memfd_create("inference-outputs")
+        try:
+            os.ftruncate(fd, size)
+            ran: Ran = (number, seconds, put(outputs, SharedMemory(fd).bytes))
+            socket.send_fds(self._channel, [pickle.dumps(ran)], [fd])
+        finally:
+            os.close(fd)
+
+    def _feeds(self, places: Mapping[str, Place]) -> dict[str, Array]:
+        return {name: get(place, self._memory.bytes) for name, place in places.items()}
+
+
+def send(channel: socket.socket, message: Message) -> None:
+    """Send a message, and wait while the worker has not fetched the ones before it."""
+    channel.send(pickle.dumps(message))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""The inference lanes of a host: a process that has the model, whose death is a failed run of what it held.
+
+    loop ── submit ──▶ [ waiting ] ────job────▶ host: lane 1..n ──▶ outputs in shared memory ── finished ──▶ loop
+                       [ to run alone ]            ┊
+                              ▲                    ┊ it ends: what it had begun has failed, a fresh one starts,
+                              └── each record ── loop       and what was not begun waits again
+
+The records of batches that a host had begun when it ended may be innocent. So each runs alone, with no other beside it,
+until the one is known that ends a host again (`loop/outcomes.py`). Other batches go on between them, so that other
+partitions wait for no more than a host's start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from worker.core.chunk import Batch, Finished
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Array, HostEnd, ModelKey
+from worker.core.tensors.room import ALIGNMENT
+from worker.inference.host.keeper import Keeper
+from worker.inference.host.messages import Place, Ran
+from worker.inference.host.process import Ended
+from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
+
+# Seconds between two looks at how long runs take, and at a host that has nothing to do.
+LOOK_AGAIN_AFTER = 0.05
+# A look that is so late means that this whole process stood still (SIGSTOP, a suspended machine).
+STOOD_STILL = 5.0
+# A record that runs alone may take so many times the longest run that ever succeeded, and at least so many seconds, if
+# the limit is not less. Otherwise a record that hangs takes the limit twice.
+TIMES_THE_LONGEST = 10.0
+ALONE_AT_LEAST = 5.0
+# So many batches are given ahead that there is work for these seconds, at least one and at most so many: when loop and
+# host wake each other for each batch of 0.1 ms, they spend more on that than on the batch.
+AHEAD = 0.003
+MOST_AHEAD = 16
+# A lane whose batches take fewer seconds in the mean need not be looked after at once.
+BRIEF = 0.0005
+# The weight of the newest run in that mean.
+NEWEST = 1 / 8
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A batch, or the warm-up batch (None), until it has ended."""
+
+    batch: Batch | None
+    is_alone: bool = False
+    is_spared: bool = False  # a host that ran it was killed from outside
+    room: Array | None = None  # for the outputs
+    copies: Array | None = None  # of feeds that do not lie in the shared memory
+
+
+class HostLanes:
+    """Runs one model in a host of so many lanes. Every method except `running_since` is for the loop's thread."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        heap: Heap,
+        lanes: int = 1,
+        run_timeout: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`run_timeout`: seconds of the longest run. The keeper's host sees the heap's memory."""
+        self._keeper = keeper
+        self._heap = heap
+        self._begun = heap.memory.begun()
+        self._run_timeout = run_timeout
+        self._clock = clock
+        self._lanes = lanes
+        self._numbers = list(range(lanes + MOST_AHEAD))
+        self._waiting: deque[_Run] = deque()
+        self._alone: deque[_Run] = deque()
+        self._given: dict[int, _Run] = {}  # by the numbers of their jobs, in the order given
+        self._turn = 0  # batches that may go before the next one that runs alone
+        self._done: list[Finished] = []
+        self._out = 0  # batches submitted and not fetched
+        self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
+        self._longest = 0.0  # seconds of the longest run that succeeded
+        self._usual = AHEAD  # seconds of a run in the mean
+        self._next_look = self._looked_at = self._awake_since = clock()
+
+    @property
+    def in_flight(self) -> int:
+        """Batches submitted and not yet fetched by `finished`, without those that wait until they may run alone."""
+        return self._out - len(self._alone)
+
+    @property
+    def more_ahead(self) -> int:
+        """How many more batches than one for each lane and one ahead should be in flight, because they are brief."""
+        return max(0, min(MOST_AHEAD, int(AHEAD / self._usual)) - 1)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a batch or the warm-up batch waits or runs, and its end should be looked for soon."""
+        return self._usual >= BRIEF and self._is_awaited
+
+    @property
+    def running_since(self) -> float | None:
+        """The instant when the oldest running inference began, by the monotonic clock; None: none runs. Any thread."""
+        return min((began / 1e9 for began in self._begun.tolist() if began), default=None)
+
+    @property
+    def _most(self) -> int:
+        """The most batches that the host holds."""
+        return self._lanes + 1 + self.more_ahead
+
+    @property
+    def _is_awaited(self) -> bool:
+        return bool(self._given or self._waiting or self._alone)
+
+    def submit(self, batch: Batch) -> None:
+        """Queue a batch behind all others."""
+        self._out += 1
+        self._waiting.append(_Run(batch))
+        self._give()
+
+    def resubmit(self, halves: Sequence[Batch]) -> None:
+        """Put the parts of a failed batch at the head of the queue, in order. Those that run alone have their own."""
+        self._out += len(halves)
+        self._waiting.extendleft(reversed([_Run(half) for half in halves if not half.is_alone]))
+        self._alone += [_Run(half, is_alone=True) for half in halves if half.is_alone]
+        self._give()
+
+    def probe(self, model: ModelKey) -> None:  # noqa: ARG002  # a host has one
+        """Run the warm-up batch next; `finished` returns it without a batch."""
+        self._waiting.appendleft(_Run(None))
+        self._give()
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        """Fetch what is done. Waits at most `timeout` seconds for the first item, and not at all if nothing is out.
+
+        Raises `ModelBroken` when no host can be started any more.
+        """
+        self._receive(timeout if self._is_awaited and not self._done else 0.0)
+        if (now := self._clock()) >= self._next_look:
+            self._look(now)
+        done, self._done = self._done, []
+        for finished in done:
+            self._out -= finished.batch is not None
+        return done
+
+    def close(self, timeout: float) -> None:
+        """Drop waiting items and end the host, after at most `timeout` seconds for what it runs."""
+        self._waiting.clear()
+        self._alone.clear()
+        self._keeper.close(timeout)
+
+    # To the host
+
+    def _give(self) -> None:
+        """Give the host as many batches as it may hold."""
+        while self._keeper.is_ready and (run := self._next()) is not None:
+            self._send(run)
+
+    def _next(self) -> _Run | None:
+        """The run that may go to the host now. Between two that run alone go as many others as a host holds."""
+        if any(run.is_alone for run in self._given.values()):
+            return None
+        if self._alone and not (self._turn and self._waiting):
+            if self._given:
+                return None
+            self._turn = self._most
+            return self._alone.popleft()
+        if not self._waiting or len(self._given) >= self._most:
+            return None
+        self._turn -= self._turn > 0
+        return self._waiting.popleft()
+
+    def _send(self, run: _Run) -> None:
+        number = self._numbers.pop()
+        feeds, rows = (None, 1) if run.batch is None else (self._places(run, run.batch), run.batch.rows)
+        run.room = self._heap.take(self._outputs * ALIGNMENT + rows * self._row_bytes)
+        self._begun[number] = 0
+        self._given[number] = run
+        self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
+
+    def _places(self, run: _Run, batch: Batch) -> dict[str, Place]:
+        """The places of the feeds. What does not lie in the memory is copied: texts, states, a single record."""
+        places = dict[str, Place]()
+        elsewhere = dict[str, Array]()
+        for name, array in batch.all_feeds.items():
+            start = None if array.dtype.hasobject else self._heap.memory.start_of(array)
+            if start is None:
+                elsewhere[name] = array
+            else:
+                places[name] = (array.dtype.str, array.shape, start, array.nbytes)
+        if elsewhere:
+            arrays = [packed(array) for array in elsewhere.values()]
+            run.copies = self._heap.take(room_for(arrays))
+            copied = put(arrays, self._heap.memory.bytes, self._start_of(run.copies))
+            places.update(zip(elsewhere, copied, strict=True))
+        return places
+
+    def _start_of(self, piece: Array) -> int:
+        start = self._heap.memory.start_of(piece)
+        assert start is not None
+        return start
+
+    # From the host
+
+    def _receive(self, timeout: float) -> None:
+        for ran, elsewhere in self._keeper.receive(timeout):
+            self._ran(ran, elsewhere)
+        if (ended := self._keeper.ended(len(self._given))) is not None:
+            self._failed(ended)
+        self._give()
+
+    def _ran(self, ran: Ran, elsewhere: SharedMemory | None) -> None:
+        number, seconds, outcome = ran
+        run = self._given.pop(number)
+        self._begun[number] = 0
+        self._numbers.append(number)
+        if isinstance(outcome, RunFailure):
+            if outcome.code is Code.RESOURCE_EXHAUSTED and self._given:  # alone it may have enough
+                self._alone.append(_Run(run.batch, is_alone=True))
+            else:
+                self._finish(run, seconds, failure=outcome)
+            return
+        self._longest = max(self._longest, seconds)
+        self._usual += NEWEST * (seconds - self._usual)
+        if elsewhere is not None:
+            rows = 1 if run.batch is None else run.batch.rows
+            self._outputs = len(outcome)
+            self._row_bytes = max(self._row_bytes, ceil(sum(size for _, _, _, size in outcome) / rows))
+        content = run.room if elsewhere is None else elsewhere.bytes
+        assert content is not None
+        self._finish(run, seconds, outputs=[get(place, content) for place in outcome])
+
+    def _finish(
+        self, run: _Run, seconds: float, outputs: Sequence[Array] | None = None, failure: RunFailure | None = None
+    ) -> None:
+        self._done.append(Finished(run.batch, outputs, failure, seconds, self._keeper.facts.signature.key))
+
+    # Hosts that end
+
+    def _look(self, now: float) -> None:
+        """End a host whose run takes too long, and look after one that is silent."""
+        if now - self._looked_at > STOOD_STILL:
+            self._awake_since = now
+        self._looked_at, self._next_look = now, now + LOOK_AGAIN_AFTER
+        for number, run in self._given.items():
+            began, limit = self._begun[number] / 1e9, self._limit(run)
+            if began and now - max(began, self._awake_since) > limit:
+                self._keeper.kill(HostEnd.HANG, f"ran for more than {limit:.0f} s (WORKER_MODEL__RUN_TIMEOUT_S)")
+        self._keeper.look()
+
+    def _limit(self, run: _Run) -> float:
+        if run.batch is None or not run.batch.is_alone:
+            return self._run_timeout
+        return min(self._run_timeout, max(ALONE_AT_LEAST, TIMES_THE_LONGEST * self._longest))
+
+    def _failed(self, ended: Ended) -> None:
+        """Let what the host had begun fail, and what it had not begun wait again."""
+        given, self._given = self._given, {}
+        self._numbers += given
+        again: list[_Run] = []
+        failure = RunFailure(f"its process {ended.why}", ended_host=True)
+        for number, run in given.items():
+            began, self._begun[number] = self._begun[number] / 1e9, 0
+            # A fresh host has run the warm-up batch; and who kills from outside does not mean a single record.
+            may_be_innocent = run.batch is None or (run.is_alone and ended.cause is HostEnd.KILLED)
+            if began and not (may_be_innocent and not run.is_spared):
+                self._finish(run, self._clock() - began, failure=failure)
+            else:
+                run.is_spared = run.is_spared or bool(began)
+                again.append(run)
+        self._waiting.extendleft(reversed([run for run in again if not run.is_alone]))
+        self._alone.extendleft(reversed([run for run in again if run.is_alone]))

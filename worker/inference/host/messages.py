@@ -1,0 +1,70 @@
+"""What the worker and the host of its model say to each other, over a pair of sockets. Tensors lie in shared memory.
+
+The host is a child of the same program on the same machine, so a message is as trusted as a function call, and pickled.
+Those of a run are plain tuples, because named ones take three times as long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.failures import RunFailure
+from worker.inference.facts import ModelFacts
+from worker.settings import BatchingSettings, ModelSettings
+
+# Bytes of the longest message. A run of a model with 5,000 inputs takes 250 KB.
+LONGEST = 400 * 1024
+# The most batches that a host holds at a time; the mapping begins with a number for each.
+MOST_RUNS = 64
+
+
+class Order(NamedTuple):
+    """The first message to a host: the model to load. `parent` is the worker's process."""
+
+    model: ModelSettings
+    batching: BatchingSettings
+    memory: int  # the descriptor of the shared memory
+    memory_limit: int | None  # bytes
+    parent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The host's first answer: the model has run its warm-up."""
+
+    facts: ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class CannotLoad:
+    """The host's first and last answer: the model is refused, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The host's last message: its device is lost, and no later run can succeed."""
+
+    why: str
+
+
+# The place of an array: dtype, shape, start and size in bytes; an output's start is in its room. Texts (`O`) are a
+# pickled list.
+Place = tuple[str, tuple[int, ...], int, int]
+
+# One run: its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its
+# size in bytes.
+Job = tuple[int, dict[str, Place] | None, int, int]
+
+# The end of one run: its number, how many seconds it took, and the outputs or the failure. Outputs that are longer than
+# their room are in a memory of their own, whose descriptor comes with the message.
+Ran = tuple[int, float, list[Place] | RunFailure]
+
+Message = Loaded | CannotLoad | Broken | Ran
+
+# When each run began, in nanoseconds of the monotonic clock; 0: it has not.
+Begun = np.ndarray[tuple[int], np.dtype[np.int64]]
