@@ -106,7 +106,7 @@ class HostLanes:
 
     @property
     def running_since(self) -> float | None:
-        """The instant when the oldest running inference began, by the monotonic clock; None: none runs. Any thread."""
+        """When the oldest inference began that is not fetched, by the monotonic clock; None: there is none. Any thread."""
         return min((began / 1e9 for began in self._begun.tolist() if began), default=None)
 
     @property
@@ -150,7 +150,7 @@ class HostLanes:
         return done
 
     def close(self, timeout: float) -> None:
-        """Drop waiting items and end the host, after at most `timeout` seconds for what it runs."""
+        """Drop waiting items and end the host. It is killed if it does not end within `timeout` seconds."""
         self._waiting.clear()
         self._alone.clear()
         self._keeper.close(timeout)
