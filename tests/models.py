@@ -396,6 +396,30 @@ def least_divided() -> bytes:
     return model("int64[batch, 1] x => int64[batch, 1] y", "y = Div(least, x)", {"least": -(2**63)})
 
 
+def killed_at_start() -> bytes:
+    """x INT64 (batch, 1) → y INT64 (batch, 1): it loads, and each run kills the process as `least_divided` does."""
+    text = "none = Mul(x, zero) minus = Sub(none, one) y = Div(least, minus)"
+    return model("int64[batch, 1] x => int64[batch, 1] y", text, {"least": -(2**63), "zero": 0, "one": 1})
+
+
+def greedy() -> bytes:
+    """x INT64 (batch, 1) → y INT64 (batch, 1) = x: a run fills max(x) bytes of memory, fewer than 2**31.
+
+    ONNX Runtime 1.31 finds a wrong largest number above that, in four rows or more.
+    """
+    return model(
+        "int64[batch, 1] x => int64[batch, 1] y",
+        f"""most = ReduceMax<keepdims = 0>(x)
+        size = Reshape(most, one)
+        filled = ConstantOfShape<value = int8[1] {{1}}>(size)
+        last = Gather(filled, end)
+        ones = Cast<to = {INT64}>(last)
+        nothing = Sub(ones, one)
+        y = Add(x, nothing)""",
+        {"one": [1], "end": -1},
+    )
+
+
 def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
     """x FP32 (batch, 1 + roots) → y FP32 (batch, outputs): row x[0] of the table + √x[1:] · weights.
 

@@ -1,8 +1,8 @@
 """Runs a worker from its settings until it is told to stop, and closes everything in reverse order.
 
-A start makes checks in the order of their cost: the cluster (topics, access, limits), then the model (loaded, warmed).
-A check that fails ends the process with one line that names the cure. Only then the group is joined. While the cluster
-is examined, the modules that serve are imported: both take some 40 ms.
+A start checks the cluster (topics, access, limits) and the model (loaded, warmed). A check that fails ends the process
+with one line that names the cure. Only then the group is joined. While the cluster is examined and the model's process
+loads the model, the modules that serve are imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from worker import telemetry
 from worker.core.failures import BadConfiguration, ReplyRefused, Stop
@@ -26,6 +26,7 @@ from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
+    from worker.assembled_model import Engine
     from worker.telemetry.tracing import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
@@ -47,6 +48,13 @@ SWITCH_INTERVAL = 0.0005
 # The variable that names the reply topics that refused an answer of the processes that this one replaced. A topic that
 # did so twice gets no more answers. The start finds most reasons, such as a lower limit, but not all.
 REFUSED = "INFERENCE_WORKER_REFUSED_REPLY_TOPICS"
+
+
+class Checked(NamedTuple):
+    """What a start has found: the topics, and a model that is being loaded."""
+
+    topics: Topics
+    wait_for_model: Callable[[], Engine]
 
 
 def run(settings: Settings) -> NoReturn:
@@ -72,8 +80,8 @@ def _ended(settings: Settings, signals: StopSignals, events: telemetry.WorkerEve
             closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
             _listen(settings, events, closing)
-            topics = _examined_beside_imports(settings, events)
-            left = _served(settings, topics, signals, events, tracing, watchdog, closing)
+            checked = _checked_beside_imports(settings, events, closing)
+            left = _served(settings, checked, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
         raise
     except Stop as stop:
@@ -129,22 +137,28 @@ def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
     events.noted("http_listening", url=server.url, page=events.page)
 
 
-def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
-    """Examine the cluster while the modules that serve are imported. Raises `BadConfiguration`."""
+def _checked_beside_imports(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Checked:
+    """Examine the cluster while the model begins to load and the modules that serve are imported.
+
+    Raises `BadConfiguration`.
+    """
     with ThreadPoolExecutor(1, "examination") as executor:
         examination = executor.submit(_examined_topics, settings, events)
-        import worker.assembly  # noqa: PLC0415, F401  # see the module's docstring
+        from worker.assembled_model import begin_model  # noqa: PLC0415  # see the module's docstring
+
+        wait_for_model = begin_model(settings, events, closing)
+        import worker.assembly  # noqa: PLC0415, F401
 
         topics = examination.result().shutting(_refused_twice(settings.kafka.reply_topics))
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # the collector never looks through imported modules
     gc.enable()
-    return topics
+    return Checked(topics, wait_for_model)
 
 
 def _served(
     settings: Settings,
-    topics: Topics,
+    checked: Checked,
     signals: StopSignals,
     events: telemetry.WorkerEvents,
     tracing: Tracing | None,
@@ -154,11 +168,14 @@ def _served(
     """Serve until told to stop. Returns how many records were left to their next owner. Raises `Stop`."""
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
+    topics, wait_for_model = checked
     for note in topics.notes:
         events.warned("topic_noted", note=note)
     lost = _on_other_thread(partial(losses, settings.kafka, topics))
     events.noted("cluster_examined", partitions=dict(topics.partitions), membership=str(topics.membership))
-    worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=closing)
+    worker = assemble(
+        settings, topics, wait_for_model, signals=signals, events=events, tracing=tracing, closing=closing
+    )
     for why in lost.result():  # before the worker commits anything
         events.warned("group_has_lost", why=why)
     watchdog.let_begin(worker.leave)

@@ -6,6 +6,7 @@ Only the threads need ONNX Runtime in this process, which takes time and memory,
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,9 +39,18 @@ class Engine(NamedTuple):
     rooms: Rooms
 
 
-def engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Engine:
-    """Load and warm the model, in a host or in this process. Raises `BadConfiguration`."""
-    engine = _hosted(settings, events, closing) if settings.model.host == "process" else _threaded(settings, closing)
+def begin_model(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Callable[[], Engine]:
+    """Let a host begin to load the model. The function returned waits for it, and raises `BadConfiguration`.
+
+    A model on this process's threads is loaded when that is called.
+    """
+    is_hosted = settings.model.host == "process"
+    engine = _hosted(settings, events, closing) if is_hosted else partial(_threaded, settings, closing)
+    return lambda: _told(engine(), settings, events)
+
+
+def _told(engine: Engine, settings: Settings, events: telemetry.WorkerEvents) -> Engine:
+    """Say what was loaded, and what is to be known about it."""
     facts, batching = engine.facts, settings.batching
     signature, padding, found = facts.signature, facts.padding, facts.independence
     events.model_warmed(
@@ -68,16 +78,19 @@ def engine(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStac
     return engine
 
 
-def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Engine:
+def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Callable[[], Engine]:
     heap = Heap()
     closing.callback(heap.close)
     model, batching = settings.model, settings.batching
     limit = limit_for_host(model.memory_limit, batching.max_inflight_bytes, container_limit())
+    if limit is not None:  # said before a start that may fail for it
+        by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
+        events.noted("model_host_limited", memory_limit=limit, by=by)
     order = Order(model, batching, heap.memory.fd, limit, os.getpid())
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
-    return Engine(lanes, keeper.facts, heap.room)
+    return lambda: Engine(lanes, keeper.facts, heap.room)
 
 
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:

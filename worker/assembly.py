@@ -1,19 +1,19 @@
 """Builds a worker that can run from the settings and the examined topics.
 
-All packages meet only here, and here mypy proves that each satisfies the protocols of `ports.py`. The model is loaded
-and warmed here. Meanwhile the open transaction of a killed predecessor is taken back, because readers wait for its end.
+All packages meet only here, and here mypy proves that each satisfies the protocols of `ports.py`. While the model is
+loaded and warmed, the open transaction of a killed predecessor is taken back, because readers wait for its end.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from worker import telemetry
-from worker.assembled_model import batch_policy, engine
+from worker.assembled_model import Engine, batch_policy
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
 from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
@@ -62,6 +62,7 @@ LEAST_POLLED, MOST_POLLED = 32, 1024
 def assemble(
     settings: Settings,
     topics: Topics,
+    wait_for_model: Callable[[], Engine],
     *,
     signals: StopSignals,
     events: telemetry.WorkerEvents,
@@ -75,7 +76,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(start, source)
-    lanes, model, rooms = engine(settings, events, closing)
+    lanes, model, rooms = wait_for_model()
     ledger = LEDGERS[settings.delivery.order]()
     stateful = stateful_parts(start, model, ledger)
     signature, states, link = model.signature, None, None

@@ -302,7 +302,7 @@ class HostEvents(Protocol):
         """This process runs batches from now on. Its start took `seconds`; `why` says what became of the last."""
 
     def host_ended(self, end: HostEnd, why: str, batches: int) -> None:
-        """That process has ended, or one that was to follow it. `batches`: how many it was running."""
+        """That process has ended, or one that was to follow it. `batches`: how many it had, running or next."""
 
 
 class Signals(Protocol):

@@ -46,6 +46,7 @@ class Faults:
         self._size = size
         self._do = {
             Kind.KILL: self._kill,
+            Kind.HOST_KILL: self._kill_host,
             Kind.TERMINATE: self._terminate,
             Kind.SUSPEND: self._suspend,
             Kind.REBALANCE: self._rebalance,
@@ -70,6 +71,14 @@ class Faults:
         self._fleet.kill(slot)
         self._replace(slot, fault.seconds)
         return name
+
+    def _kill_host(self, fault: Fault) -> str:
+        """Kill the model's process twice: at once, and again at some instant of the next one's start or first runs."""
+        slot = fault.choose(self._size)
+        self._fleet.kill_host(slot)
+        self._rest(fault.seconds)
+        self._fleet.kill_host(slot)
+        return f"{self._fleet.slots[slot].name} twice, {fault.seconds:.1f} s apart"
 
     def _terminate(self, fault: Fault) -> str:
         slot = self._victim(fault)

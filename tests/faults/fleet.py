@@ -113,6 +113,10 @@ class Fleet:
         """Kill -9. The slot is empty afterwards."""
         self.slots.pop(slot).kill()
 
+    def kill_host(self, slot: int) -> None:
+        """Kill -9 the process of this replica's model. The replica itself goes on."""
+        self.slots[slot].kill_host()
+
     def suspend(self, slot: int) -> None:
         """SIGSTOP: alive and silent."""
         self._suspended.add(slot)

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     """A kind of fault, done once in each round."""
 
     KILL = "kill -9"
+    HOST_KILL = "host kill -9"
     TERMINATE = "SIGTERM"
     SUSPEND = "SIGSTOP"
     REBALANCE = "rebalance"
@@ -62,6 +63,7 @@ def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[
 # The length of each, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
 LASTS = {
     Kind.KILL: (0.0, 2.0),  # until it is replaced
+    Kind.HOST_KILL: (0.0, 3.0),  # until the next host of that replica is killed, too
     Kind.TERMINATE: (0.0, 1.0),  # likewise
     Kind.SUSPEND: (0.5, 8.0),
     Kind.REBALANCE: (0.3, 4.0),  # until the further member leaves again

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -63,6 +63,7 @@ class Replica:
                 stderr=subprocess.STDOUT,
                 env=environment,
                 cwd=root,
+                process_group=0,  # of its own, so that a test can signal it and its host as a terminal does
             )
 
     def wait_until_ready(self, timeout: float = READY_TIMEOUT) -> Replica:
@@ -125,6 +126,13 @@ class Replica:
             assert time.monotonic() < deadline, f"{self.name} does not say {event} in {timeout} s:\n{self.log}"
             time.sleep(0.02)
 
+    def wait_until_logged_more(self, event: str, count: int, timeout: float = START_TIMEOUT) -> None:
+        """Wait until its log has this event more than `count` times."""
+        deadline = time.monotonic() + timeout
+        while self.whole_log.count(event) <= count:
+            assert time.monotonic() < deadline, f"{self.name} does not say {event} again in {timeout} s:\n{self.log}"
+            time.sleep(0.02)
+
     def wait_until_taken_back(self) -> None:
         """Wait until its metrics count a transaction that was taken back."""
         self.wait_until_counted("inference_worker_transactions_total", 1, result="failed")
@@ -146,6 +154,10 @@ class Replica:
     def terminate(self) -> None:
         """SIGTERM: please stop."""
         self._process.send_signal(signal.SIGTERM)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to it and to all its children, as Ctrl-C in a terminal does."""
+        os.killpg(self.pid, number)
 
     def hang_up(self) -> None:
         """SIGHUP: its terminal closes."""
@@ -206,6 +218,27 @@ class Replica:
         """The process's id."""
         return self._process.pid
 
+    @property
+    def children(self) -> Sequence[int]:
+        """The ids of its child processes, ended ones that it has not waited for included (Linux)."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
+    @property
+    def host(self) -> int:
+        """The id of the process that has the model, once there is one and no other child."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while len(children := self.children) != 1:
+            assert time.monotonic() < deadline, f"{self.name} has the children {children}, not one host:\n{self.log}"
+            time.sleep(0.02)
+        return children[0]
+
+    def kill_host(self) -> int:
+        """SIGKILL its host. Return the dead one's id."""
+        host = self.host
+        os.kill(host, signal.SIGKILL)
+        return host
+
     def close(self) -> None:
         """Kill it if it runs."""
         if self.is_running:
@@ -220,6 +253,14 @@ class Replica:
 
     def __repr__(self) -> str:
         return f"<Replica {self.name} pid {self._process.pid}>"
+
+
+def is_alive(pid: int) -> bool:
+    """True if this process runs: neither gone nor ended (Linux)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 def cpu_seconds(pid: int) -> float:

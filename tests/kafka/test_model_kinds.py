@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.kafka.checker import Answer
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene
+from tests.python_models import strict_pipeline
 from worker.codecs.encodings import protobuf_writer
 from worker.codecs.encodings.columns import column_of
 from worker.core.records import Partition, Record
@@ -177,3 +179,39 @@ def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path
             np.testing.assert_allclose(got, alone(model, {"x": piece})["y"], rtol=1e-4, atol=1e-5)
         wait_for_rows(replica, len(x))
         assert replica.metric("inference_worker_batches_total") >= len(x) / 8
+
+
+def test_a_pipeline_of_scikit_learn_refuses_one_record_of_a_batch(kafka: Cluster, tmp_path: Path) -> None:
+    """Its own `ValueError` is the answer to the text that it does not know; the others get what it predicts."""
+    pipeline = strict_pipeline.train(tmp_path)
+    settings = {
+        "MODEL__PATH": str(shutil.copy(strict_pipeline.__file__, tmp_path)),
+        "MODEL__DEVICE": "auto",  # it chooses its own
+        "MODEL__WARM_UP_EXAMPLE": str(tmp_path / "example.npz"),
+        "BATCHING__LINGER_MS": "50",
+    }
+    rows = [("Bern" if n == 20 else ("Rome", "Oslo")[n % 2], float(n)) for n in range(40)]
+    requests = [Sent(b"k", json.dumps({"inputs": _city_and_age(*row)}).encode(), [JSON_HEADER]) for row in rows]
+    with Scene(kafka, tmp_path, settings, partitions=1) as scene:
+        replica = scene.replica()
+
+        found = answered(scene, requests)
+
+        refused = found.pop(20)
+        assert refused.headers["error-code"] == "INVALID_ARGUMENT"
+        assert b"Found unknown categories ['Bern'] in column 0" in (refused.value or b"")
+        del rows[20]
+        for row, answer in zip(rows, found, strict=True):
+            asked = np.array([row], object)
+            label, probabilities = pipeline.predict(asked), pipeline.predict_proba(asked)
+            expect(values(answer), {"label": label.astype(object), "probabilities": probabilities})
+        assert "Bern" not in replica.log
+        wait_for_rows(replica, 40)
+        assert replica.metric("inference_worker_batches_total") < 20
+
+
+def _city_and_age(city: str, age: float) -> list[Values]:
+    return [
+        {"name": "city", "shape": [1], "datatype": "BYTES", "data": [city]},
+        {"name": "age", "shape": [1], "datatype": "FP32", "data": [age]},
+    ]

@@ -16,6 +16,7 @@ from tests import models
 from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
 from worker import app, assembled_states, assembly, telemetry
+from worker.assembled_model import begin_model
 from worker.assembly import MOST_POLLED
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
@@ -131,6 +132,7 @@ class Assembled:
         self.worker: Worker = assembly.assemble(
             self.settings,
             topics,
+            begin_model(self.settings, self.events, self.closing),
             signals=StopSignals(),
             events=self.events,
             tracing=None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -24,11 +24,12 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.declared_signature import TYPES, spec_of
 from worker.inference.facts import Device
 from worker.inference.onnxruntime_errors import is_out_of_memory, readable
-from worker.inference.session import Opened, RunFailed, WrongOutput
+from worker.inference.session import CUDA_DRIVER, Opened, RunFailed, WrongOutput
 from worker.settings import ModelSettings
 
 _NAME = "served_model"  # of the file as a module: its own name may be that of a library
 _CLASS = "Model"
+_LOADED = Path("/proc/self/maps")  # the libraries of this process, among others
 _HOW = "docs/models.md#a-model-in-python"
 _OF_DEVICES: Mapping[str, Any] = {"device": "auto", "providers": (), "provider_options": {}, "gpu_mem_limit": None}
 _EXAMPLE = '{"x": ("FP32", [None, 4])}'
@@ -82,7 +83,7 @@ class PythonSession:
                 if hasattr(self._model, "load"):
                     self._model.load(self._path.absolute().parent)
         except (Exception, SystemExit) as error:
-            raise BadConfiguration(f"{_CLASS}.load fails: {self._told(error)}") from error
+            raise BadConfiguration(f"{_CLASS}.load fails: {self._told(error)}{_cure(error)}") from error
 
     def get_inputs(self) -> Sequence[Node]:
         return self._inputs
@@ -91,6 +92,9 @@ class PythonSession:
         return self._outputs
 
     def get_providers(self) -> Sequence[str]:
+        """CUDA's driver, if a library that the model uses has loaded it: then it runs on a GPU."""
+        with suppress(OSError):
+            return [CUDA_DRIVER] * (CUDA_DRIVER in _LOADED.read_text())
         return ()
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Array], _: Any = None, /) -> Sequence[Array]:
@@ -116,10 +120,9 @@ class PythonSession:
             sys.path.append(folder)
         try:
             with redirect_stdout(sys.stderr):  # a command may write JSON there
-                exec(compile(content, str(self._path), "exec"), vars(module))  # noqa: S102  # the operator named it
+                exec(compile(content, str(self._path), "exec", dont_inherit=True), vars(module))  # noqa: S102  # the operator named it
         except (Exception, SystemExit) as error:
-            cure = "; install it where the worker runs" if isinstance(error, ModuleNotFoundError) else ""
-            raise BadConfiguration(f"it cannot be imported: {self._told(error)}{cure}") from error
+            raise BadConfiguration(f"it cannot be imported: {self._told(error)}{_cure(error)}") from error
         found = getattr(module, _CLASS, None)
         if not isinstance(found, type) or not callable(getattr(found, "predict", None)):
             what = "class Model" if found is None else f"{_CLASS}.predict(self, feeds)"
@@ -164,6 +167,14 @@ def _typed(error: BaseException) -> str:
     return kind if said == kind else f"{kind}: {said}"
 
 
+def _cure(error: BaseException) -> str:
+    """The cure of a failed start, behind its message; empty where the message has to do."""
+    if isinstance(error, ModuleNotFoundError):
+        return "; install it where the worker runs"
+    lacks_memory = isinstance(error, MemoryError) or "failed to map segment" in str(error)  # the loader's words
+    return "; it needs more memory (WORKER_MODEL__MEMORY_LIMIT, or the container's)" if lacks_memory else ""
+
+
 def _is_sound(name: Any, datatype: Any, shape: Any) -> bool:
     is_named = isinstance(name, str) and isinstance(datatype, str) and isinstance(shape, list | tuple)
     return is_named and all(d is None or isinstance(d, str) or (isinstance(d, int) and d > 0) for d in shape)
@@ -175,9 +186,8 @@ def _as_declared(spec: TensorSpec, given: Any) -> Array:
         array = np.asarray(given)
     except Exception as error:  # a tensor on a GPU, lists of unequal lengths
         raise WrongOutput(f"output {spec}: predict gave no array: {readable(error)}") from error
-    dims = array.shape[1:]
-    fits = array.ndim == len(spec.dims) + 1 and all(
-        want in (None, got) for want, got in zip(spec.dims, dims, strict=True)
+    fits = array.ndim == 1 + len(spec.dims) and all(
+        want in (None, got) for want, got in zip(spec.dims, array.shape[1:], strict=True)
     )
     cast = (_texts if spec.is_text else _numbers)(spec, array) if fits else None
     if cast is None:

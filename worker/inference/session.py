@@ -13,6 +13,7 @@ from worker.core.records import Array
 from worker.inference.facts import Device
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+CUDA_DRIVER = "libcuda.so"  # what a model in Python has in the place of a provider, if it runs on a GPU
 
 # The exceptions of a run. ONNX Runtime's own have no common base except this one, and a model in Python raises any.
 RUN_ERRORS = (Exception,)
@@ -54,8 +55,8 @@ class Opened(NamedTuple):
 
 
 def is_accelerated(session: Session) -> bool:
-    """True if the session runs on CUDA, by itself or under TensorRT."""
-    return not {CUDA, TENSORRT}.isdisjoint(session.get_providers())
+    """True if the session runs on CUDA, by itself, under TensorRT or in Python."""
+    return not {CUDA, TENSORRT, CUDA_DRIVER}.isdisjoint(session.get_providers())
 
 
 def operators(session: Session, provider: str | None = None) -> Sequence[str]:

@@ -39,7 +39,7 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # A transaction fills for a quarter of its timeout at most; the rest is for its end. Inferences do not count: a batch
 # that runs when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-# Bytes. With the smallest model its process has 73 MB of what this limits, and 8 MiB more for each lane (2026-11).
+# Bytes. With the smallest model its process has 81 MB of what this limits, and 9 MB more for each lane (2026-11).
 LEAST_MEMORY = 128 * MIB
 # The most rows in flight, unless the batches under way hold more.
 MAX_INFLIGHT_ROWS = 131_072
@@ -74,10 +74,12 @@ class ModelSettings(Section):
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
     host: Literal["process", "thread"] = Field(
-        "process", description="The model has a process of its own, or is in the worker's, and ends it if it crashes."
+        "process", description="The model has a process of its own, or is in the worker's, which ends if it crashes."
     )
     memory_limit: int | None = Field(
-        None, ge=LEAST_MEMORY, description="Most bytes for that process; else the container's less the worker's needs."
+        None,
+        ge=LEAST_MEMORY,
+        description="Most bytes of memory for the model's process; else the container's limit less the worker's needs.",
     )
     run_timeout_s: float = Field(
         60.0,

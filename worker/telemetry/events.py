@@ -312,7 +312,7 @@ class WorkerEvents:
         self._log.info("model_host_started", pid=pid, seconds=round(seconds, 3), why=printable(why))
 
     def host_ended(self, end: HostEnd, why: str, batches: int) -> None:
-        """That process ended while it ran so many batches; or one that was to follow it, before it ran any."""
+        """That process ended while it had so many batches; or one that was to follow it, before it had any."""
         self._numbers.add(metrics.HOSTS_ENDED, 1, end.value)
         if self._host is not None:
             self._numbers.replace(metrics.HOST_AWAY, since_then(self._clock()))

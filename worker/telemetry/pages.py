@@ -196,11 +196,12 @@ def _model_page(path: str, snapshot: Snapshot) -> Answer:
     at, version = ["models", served.name], ["versions", served.version]
     parts = [unquote(part) for part in path.split("/")[2:]]
     if parts in (at, at + version):
+        devices = {labels[-1] for labels in snapshot.numbers.get(metrics.MODEL, {})}
         # Other servers put their own parameters here; ours says which file the model is.
         metadata = {
             "name": served.name,
             "versions": [served.version],
-            "platform": PLATFORM,
+            "platform": "python" if "python" in devices else PLATFORM,
             "inputs": [_tensor(spec) for spec in served.inputs],
             "outputs": [_tensor(spec) for spec in served.outputs],
             "parameters": {"sha256": served.sha256},

@@ -20,6 +20,7 @@ from tests.readme import ROOT, blocks
 from tests.unit.inference.loading import arrays
 from worker.core.failures import BadConfiguration, Code, Incomplete, RunFailure
 from worker.core.tensors.buckets import WantedAxis
+from worker.inference import python_model
 from worker.inference.model import Model
 from worker.inference.model_loading import inspect, load
 from worker.inference.row_independence import independence
@@ -203,6 +204,26 @@ def test_it_gets_as_many_threads_as_an_inference(tmp_path: Path, monkeypatch: py
     assert os.environ["OMP_NUM_THREADS"] == "3"
 
 
+def test_its_annotations_are_not_strings_because_of_us(tmp_path: Path) -> None:
+    """A library may read the types that the file gives to its names."""
+    loaded(written(tmp_path, above="kept: int = 1\nassert __annotations__ == {'kept': int}"))
+
+
+def test_one_that_has_loaded_the_driver_runs_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is warmed up at more numbers of rows, and no index is made up, which could break the device."""
+    maps = tmp_path / "maps"
+    monkeypatch.setattr(python_model, "_LOADED", maps)
+    above = f"from pathlib import Path\nPath({str(maps)!r}).write_text('7f0a-7f0b r-xp /usr/lib/libcuda.so.1\\n')"
+
+    path = written(tmp_path, above=above)
+
+    assert loaded(path).is_accelerated
+    assert loaded(path).warmed_up_at == (1, 2, 4, 8)
+    assert loaded(path).left_to_cpu == {}
+    maps.unlink()
+    assert not loaded(HOSTILE).is_accelerated
+
+
 # ---- What it takes and gives ----------------------------------------------------------------------------------------
 
 
@@ -371,6 +392,7 @@ def test_a_request_that_it_does_not_take_is_answered_alone(tmp_path: Path) -> No
         ("1 / 0", "it cannot be imported: model.py:1: ZeroDivisionError: division by zero"),
         ("raise SystemExit('used wrongly')", "it cannot be imported: model.py:1: SystemExit: used wrongly"),
         ("\0", "it cannot be imported: model.py: SyntaxError: source code string cannot contain null bytes"),
+        ("raise MemoryError", "model.py:1: MemoryError; it needs more memory (WORKER_MODEL__MEMORY_LIMIT, or"),
         ("x = 1", "it has no class Model, by which a file in Python is served"),
         ("Model = 1", "it has no Model.predict(self, feeds)"),
         ("class Model: ...", "it has no Model.predict(self, feeds)"),

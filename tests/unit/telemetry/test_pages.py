@@ -15,6 +15,7 @@ from tests.unit.codecs.builders import model
 from tests.unit.test_settings import LEAST
 from worker.core.tensors.specs import TensorSpec
 from worker.settings import load
+from worker.telemetry import metrics
 from worker.telemetry.metrics import Snapshot
 from worker.telemetry.pages import Pages
 
@@ -103,6 +104,13 @@ def test_a_model_is_told_with_its_tensors(path: str) -> None:
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
         "parameters": {"sha256": SHA256},
     }
+
+
+def test_the_platform_of_a_model_in_python_is_told() -> None:
+    """It follows from the device that the model was warmed up on."""
+    ready = replace(READY, numbers={metrics.MODEL: {("m", "1", "abc", "python"): 1.0}})
+
+    assert json.loads(Pages(lambda: ready, PAGELESS).answer("/v2/models/m")[1])["platform"] == "python"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,10 @@ class Keeper:
 
     @property
     def facts(self) -> ModelFacts:
-        """The facts of the model, when the first host has loaded it. Raises `BadConfiguration` if that fails."""
+        """The facts of the model, when the first host has loaded it.
+
+        Raises `BadConfiguration` if the model is refused, and `ModelBroken` if the host ends before it is ready.
+        """
         while self._facts is None:
             host = self._host
             assert host is not None
@@ -55,7 +58,7 @@ class Keeper:
                 ended = host.end()
                 if self._refusal is not None:
                     raise BadConfiguration(self._refusal)
-                raise BadConfiguration(f"the model's process {ended.why}, while it loaded the model and warmed it up")
+                raise ModelBroken(f"the model's process {ended.why}, while it loaded the model and warmed it up")
         return self._facts
 
     def give(self, job: Job) -> None:
