@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import CONDUCT, ENDED, HANGING, KILLER, POLICY, World, names
-from tests.chunks import P0, floats, offsets, record
+from tests.chunks import P0, P1, floats, offsets, record
 from tests.fakes import CHANGELOG
 from worker.core.failures import Code
 from worker.loop.conduct import Conduct
@@ -123,3 +123,17 @@ def test_a_host_that_is_killed_again_and_again_costs_no_answer() -> None:
 
     assert world.answered("ok") == names(*range(40))
     assert world.lanes.hosts == 11
+
+
+def test_what_left_with_its_partition_does_not_run_again() -> None:
+    """A killer among it would end another host for nothing."""
+    world = World().start(P0, P1)
+    world.broker.append(*[record(at, KILLER) for at in range(2)], *[record(at, partition=P1) for at in range(2)])
+    world.turn_until(lambda: world.lanes.in_flight)
+
+    world.source.lose(P0)
+    world.turn_for(1.0)
+
+    assert world.lanes.hosts == 2
+    assert [len(batch) for batch in ran(world)] == [4, 1, 1]
+    assert world.broker.committed == {P1: 2}
