@@ -1,6 +1,6 @@
 """The host: a process that has the model and its lanes, and nothing else.
 
-    python -m worker.inference.host.child SOCKET
+    python -P -c '… worker.inference.host.child …' SOCKET FOLDER_OF_THIS_PACKAGE
 
 It loads the model of its order, answers with the facts, and then runs batches until its socket is closed or its parent
 dies. Each lane is a thread that takes a job from the socket, runs it, and answers; the kernel gives each job to one.
@@ -165,7 +165,3 @@ class Host:
 def send(channel: socket.socket, message: Message) -> None:
     """Send a message, and wait while the worker has not fetched the ones before it."""
     channel.send(pickle.dumps(message))
-
-
-if __name__ == "__main__":
-    main()

@@ -31,8 +31,8 @@ from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed,
 LOOK_AGAIN_AFTER = 0.05
 # A look that is so late means that this whole process stood still (SIGSTOP, a suspended machine).
 STOOD_STILL = 5.0
-# A record that runs alone may take so many times the longest run that ever succeeded, and at least so many seconds, if
-# the limit is not less. Otherwise a record that hangs takes the limit twice.
+# Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, and at
+# least so many seconds, if the limit is not less. Otherwise a record that hangs takes the limit twice.
 TIMES_THE_LONGEST = 10.0
 ALONE_AT_LEAST = 5.0
 # So many batches are given ahead that there is work for these seconds, at least one and at most so many: when loop and
@@ -52,6 +52,7 @@ class _Run:
     batch: Batch | None
     is_alone: bool = False
     is_spared: bool = False  # a host that ran it was killed from outside
+    is_after_hang: bool = False  # its batch took too long
     room: Array | None = None  # for the outputs
     copies: Array | None = None  # of feeds that do not lie in the shared memory
 
@@ -71,6 +72,7 @@ class HostLanes:
         self._keeper = keeper
         self._heap = heap
         self._begun = heap.memory.begun()
+        self._most_room = len(heap.memory.bytes) // (4 * (lanes + MOST_AHEAD))  # for the outputs of one run
         self._run_timeout = run_timeout
         self._clock = clock
         self._lanes = lanes
@@ -83,6 +85,8 @@ class HostLanes:
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
         self._longest = 0.0  # seconds of the longest run that succeeded
+        self._took_at = 0.0  # when the host last took a job, or was given its first one
+        self._hung = False  # the host that ended last took too long
         self._usual = AHEAD  # seconds of a run in the mean
         self._next_look = self._looked_at = self._awake_since = clock()
 
@@ -125,7 +129,7 @@ class HostLanes:
         """Put the parts of a failed batch at the head of the queue, in order. Those that run alone have their own."""
         self._out += len(halves)
         self._waiting.extendleft(reversed([_Run(half) for half in halves if not half.is_alone]))
-        self._alone += [_Run(half, is_alone=True) for half in halves if half.is_alone]
+        self._alone += [_Run(half, is_alone=True, is_after_hang=self._hung) for half in halves if half.is_alone]
         self._give()
 
     def probe(self, model: ModelKey) -> None:  # noqa: ARG002  # a host has one
@@ -176,8 +180,11 @@ class HostLanes:
     def _send(self, run: _Run) -> None:
         number = self._numbers.pop()
         feeds, rows = (None, 1) if run.batch is None else (self._places(run, run.batch), run.batch.rows)
-        run.room = self._heap.take(self._outputs * ALIGNMENT + rows * self._row_bytes)
+        # Longer outputs come in a memory of their own.
+        run.room = self._heap.take(min(self._outputs * ALIGNMENT + rows * self._row_bytes, self._most_room))
         self._begun[number] = 0
+        if not self._given:
+            self._took_at = self._clock()
         self._given[number] = run
         self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
@@ -217,8 +224,9 @@ class HostLanes:
         run = self._given.pop(number)
         self._begun[number] = 0
         self._numbers.append(number)
+        self._took_at = self._clock()
         if isinstance(outcome, RunFailure):
-            if outcome.code is Code.RESOURCE_EXHAUSTED and self._given:  # alone it may have enough
+            if outcome.code is Code.RESOURCE_EXHAUSTED and self._given and self._lanes > 1:  # alone it may have enough
                 self._alone.append(_Run(run.batch, is_alone=True))
             else:
                 self._finish(run, seconds, failure=outcome)
@@ -249,10 +257,13 @@ class HostLanes:
             began, limit = self._begun[number] / 1e9, self._limit(run)
             if began and now - max(began, self._awake_since) > limit:
                 self._keeper.kill(HostEnd.HANG, f"ran for more than {limit:.0f} s (WORKER_MODEL__RUN_TIMEOUT_S)")
+        # One that is stopped, or whose interpreter is locked for ever, takes nothing.
+        if self._given and not self._begun.any() and now - max(self._took_at, self._awake_since) > self._run_timeout:
+            self._keeper.kill(HostEnd.HANG, f"took no batch for {self._run_timeout:.0f} s")
         self._keeper.look()
 
     def _limit(self, run: _Run) -> float:
-        if run.batch is None or not run.batch.is_alone:
+        if not run.is_after_hang:
             return self._run_timeout
         return min(self._run_timeout, max(ALONE_AT_LEAST, TIMES_THE_LONGEST * self._longest))
 
@@ -260,6 +271,7 @@ class HostLanes:
         """Let what the host had begun fail, and what it had not begun wait again."""
         given, self._given = self._given, {}
         self._numbers += given
+        self._hung = ended.cause is HostEnd.HANG
         again: list[_Run] = []
         failure = RunFailure(f"its process {ended.why}", ended_host=True)
         for number, run in given.items():

@@ -17,8 +17,8 @@ from worker.settings import BatchingSettings, ModelSettings
 
 # Bytes of the longest message. A run of a model with 5,000 inputs takes 250 KB.
 LONGEST = 400 * 1024
-# The most batches that a host holds at a time; the mapping begins with a number for each.
-MOST_RUNS = 64
+# The most batches that a host holds at a time, with 64 lanes; the mapping begins with a number for each.
+MOST_RUNS = 128
 
 
 class Order(NamedTuple):

@@ -12,12 +12,16 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from worker.core.records import HostEnd
 from worker.inference.host.messages import LONGEST, Job, Message, Order
 from worker.inference.host.shared_memory import SharedMemory
 
+# What the child runs. By `-m` it would import a folder "worker" of the current directory in the place of this package.
+_CHILD = "import sys; sys.path.insert(0, sys.argv[2]); from worker.inference.host.child import main; main()"
+_IMPORTED_FROM = Path(__file__).parents[3]
 # Seconds from the end of its socket to its end; a process that is killed by the kernel needs a few milliseconds.
 LAST_MOMENTS = 1.0
 
@@ -42,7 +46,7 @@ class HostProcess:
             passed = theirs.fileno()
             # A process group of its own: what the model starts is killed with it, and Ctrl-C does not reach it.
             self._process = subprocess.Popen(  # noqa: S603  # our own program
-                [sys.executable, "-m", "worker.inference.host.child", str(passed)],
+                [sys.executable, "-P", "-c", _CHILD, str(passed), str(_IMPORTED_FROM)],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.__stderr__,
                 pass_fds=(passed, order.memory),
@@ -74,8 +78,8 @@ class HostProcess:
             patience = 0
             try:
                 count, extra, *_ = self._channel.recvmsg_into([self._buffer], _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
-            except ConnectionResetError:  # it ended with a job unread
-                count = 0
+            except ConnectionResetError:  # it ended with a job unread; what it sent before can still be read
+                continue
             if not count:
                 self.is_over = True
                 break
