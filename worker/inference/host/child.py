@@ -127,6 +127,8 @@ class Host:
         try:
             while self._channel.recv_into(buffer):
                 self._run(pickle.loads(buffer))  # noqa: S301  # from the worker
+        except ConnectionError:  # the worker is done with us, and left something unread
+            os._exit(0)
         except BaseException:  # noqa: BLE001  # a lane must not die alone and in silence
             traceback.print_exc()
             os._exit(1)
@@ -163,5 +165,8 @@ class Host:
 
 
 def send(channel: socket.socket, message: Message) -> None:
-    """Send a message, and wait while the worker has not fetched the ones before it."""
-    channel.send(pickle.dumps(message))
+    """Send a message, and wait while the worker has not fetched the ones before it. Ends this process if it is gone."""
+    try:
+        channel.send(pickle.dumps(message))
+    except ConnectionError:
+        os._exit(0)
