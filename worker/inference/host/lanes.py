@@ -53,6 +53,7 @@ class _Run:
     batch: Batch | None
     is_alone: bool = False
     is_spared: bool = False  # a host that ran it was killed from outside
+    has_company: bool = False  # another may run beside it
     is_after_hang: bool = False  # its batch took too long
     room: Array | None = None  # for the outputs
     copies: Array | None = None  # of feeds that do not lie in the shared memory
@@ -186,6 +187,9 @@ class HostLanes:
         self._begun[number] = 0
         if not self._given:
             self._moved_at = self._clock()
+        if self._lanes > 1 and self._given:
+            for beside in (run, *self._given.values()):
+                beside.has_company = True
         self._given[number] = run
         self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
@@ -227,7 +231,7 @@ class HostLanes:
         self._numbers.append(number)
         self._moved_at = self._clock()
         if isinstance(outcome, RunFailure):
-            if outcome.code is Code.RESOURCE_EXHAUSTED and self._lanes > 1 and self._given:  # alone it may have enough
+            if outcome.code is Code.RESOURCE_EXHAUSTED and run.has_company:  # alone it may have enough memory
                 self._alone.append(_Run(run.batch, is_alone=True))
             else:
                 self._finish(run, seconds, failure=outcome)
