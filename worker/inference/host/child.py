@@ -64,7 +64,8 @@ def main() -> None:
         model = load_as_set(order.model, order.batching)
         facts = facts_of(model, order.batching.max_batch_size)
     except BadConfiguration as refusal:
-        send(channel, CannotLoad(str(refusal)))
+        with suppress(ConnectionError):  # the worker was refused for another reason meanwhile
+            send(channel, CannotLoad(str(refusal)))
         os._exit(0)
     host = Host(channel, SharedMemory(order.memory), model, order.batching.lanes)
     host.serve(facts, probes=PROBES_OF_LANES if facts.is_accelerated else 0)
