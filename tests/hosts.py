@@ -122,6 +122,7 @@ class Hosts:
         run_timeout: float = 60.0,
         runner: Runnable | None = None,
         memory: int = 1 << 24,
+        of_lanes: int | None = None,
     ) -> None:
         self.heap = Heap(memory)
         self.later = 0.0
@@ -130,7 +131,7 @@ class Hosts:
         self.runners: list[SteeredRunner] = []
         self.started: list[str] = []  # why
         self.ended: list[tuple[HostEnd, str, int]] = []
-        self.of_lanes, self._runner = lanes, runner
+        self.of_lanes, self._runner = lanes if of_lanes is None else of_lanes, runner
         self.keeper = Keeper(self._start, self, self.clock)
         self.lanes = HostLanes(self.keeper, self.heap, lanes, run_timeout, self.clock)
         assert self.keeper.facts == FACTS
