@@ -6,6 +6,7 @@ sessions.py           ONNX Runtime alone, opened as one does it by hand; the wor
 device.py             CUDA's own clock; busy, power and memory of the device, by its driver
 serving.py, loops.py  from Kafka to Kafka: a backlog, then loads; the loops that the worker is compared with
 main.py, knee.py      the parts: the main job, batch sizes
+hosts.py              a part: the model in a process of its own, and in a thread
 copies.py, lanes.py   further parts: the memory that batches are copied from, sessions that lanes share or not
 
 The tests of `tests/gpu` check that it is right; these measure how fast it is. `docs/benchmarks.md` says how to run all

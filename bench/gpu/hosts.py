@@ -19,13 +19,14 @@ from bench.gpu.main import alone
 from bench.gpu.networks import Network
 from bench.gpu.results import NETWORK, Case, Column, Line, Part, Stage, of
 from bench.gpu.serving import Flow, backlog, worked_off
-from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, response_topic, there
+from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, response_topic, there, wait_for
 from bench.running import Running, running
 
 LANES = (1, 2)
 THREAD, PROCESS = HOSTS = ("thread", "process")
 ROUNDS = 2
 SETTLING = 0.3  # seconds of a turn before its measurement, in which a worker answers what it had at hand
+STILL = {"KAFKA__SESSION_TIMEOUT_MS": "300000"}  # else the group does without a worker that stands still for long
 STARTING = 1.0  # seconds of the backlog that go before the first turn
 MOST_BYTES = 4 << 30  # of a backlog: each turn of each worker needs its part
 HOW = """Alone: as in the main job. The others: workers with the model in a process of its own, or in a thread
@@ -60,7 +61,9 @@ class Standing:
 
     def turn(self, stage: Stage, rows: int) -> None:
         """Let it work for `stage.seconds`, and measure it."""
+        before = there(stage.cluster, self.responses)
         os.kill(self.contender.pid, signal.SIGCONT)
+        wait_for(stage.cluster, self.responses, before + 1, self.contender.why_dead)
         time.sleep(SETTLING)
         self.flows.append(worked_off(stage, self.contender, self.responses, rows))
         self.stop()
@@ -98,7 +101,7 @@ def _started(stage: Stage, network: Network, topic: str, host: str, lanes: int, 
     """Starts a worker; the stack ends it. A host with a folder is that checkout's."""
     responses = stack.enter_context(response_topic(stage.cluster))
     kind, _, root = host.partition(", ")
-    job = stage.job(network, [topic], MODEL__HOST=kind, BATCHING__LANES=str(lanes))
+    job = stage.job(network, [topic], MODEL__HOST=kind, BATCHING__LANES=str(lanes), **STILL)
     contender = stack.enter_context(running(f"{WORKER}@{root}" if root else WORKER, job, responses))
     return Standing(host, lanes, contender, responses)
 

@@ -1,8 +1,10 @@
-"""Workers on CUDA between topics of a real Kafka: right answers from two lanes, and batches beyond the memory."""
+"""Workers on CUDA between topics of a real Kafka: two lanes, a model's process that dies, batches beyond the memory."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,21 @@ def test_two_lanes_answer_every_request_rightly(kafka: Cluster, tmp_path: Path) 
         scene.expect_kept()
         scene.expect_right_values()
         assert "WORKER_MODEL__DEVICE is cuda" in replica.log
+
+
+def test_a_killed_host_costs_no_answer(kafka: Cluster, tmp_path: Path) -> None:
+    """The next one takes the device again, and answers are right."""
+    with Scene(kafka, tmp_path, {**ON_CUDA, "BATCHING__LANES": "2"}) as scene:
+        replica = scene.replica()
+        scene.publish([raw(number) for number in range(5000)])
+        scene.wait_for_progress(1)
+        (host,) = Path(f"/proc/{replica.pid}/task/{replica.pid}/children").read_text().split()
+        os.kill(int(host), signal.SIGKILL)
+        scene.publish([raw(number) for number in range(5000, 6000)])
+
+        scene.expect_kept()
+        scene.expect_right_values()
+        assert replica.metric("inference_worker_model_hosts_ended_total", reason="killed") == 1
 
 
 def test_batches_that_the_device_does_not_hold_become_smaller(kafka: Cluster, tmp_path: Path) -> None:

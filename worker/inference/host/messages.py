@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 # Bytes of the longest message. A run of a model with 5,000 inputs takes 250 KB.
 LONGEST = 400 * 1024
-# The most batches that a host holds at a time; the mapping begins with a number for each.
-MOST_RUNS = 64
+# A host holds fewer batches at a time: one for each of 64 lanes, and some ahead. The mapping begins with a number for
+# each.
+MOST_RUNS = 128
 
 
 class Order(NamedTuple):

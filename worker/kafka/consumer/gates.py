@@ -45,7 +45,6 @@ class _Gate:
     is_new: bool = False  # the group had committed no answer when we began
     first: int | None = None  # the first offset met in this assignment
     is_asleep: bool = True  # no record was handed out yet
-    is_shut: bool = False
     is_adrift: bool = False  # shut, and the client may be looking up where the log begins
     start: int | None = None  # the offset that a shut partition must commit before it gives records
 
@@ -76,19 +75,22 @@ class Gates:
         self._clock = clock
         self._gates: dict[Partition, _Gate] = {}
         self._shut: dict[Partition, _Gate] = {}  # a poll looks at these alone
-        self.without_start: set[Partition] = set()  # assigned under `latest`, without a starting offset yet
         self._ask_at = 0.0
 
     @property
     def is_waiting(self) -> bool:
         return bool(self._shut)
 
+    @property
+    def starts_awaited(self) -> int:
+        """The number of partitions without a starting offset yet, which happens only under `latest`."""
+        return sum(gate.is_asleep for gate in self._shut.values()) if self._starts_at_end else 0
+
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """Take new partitions. Under `latest` none begins before the group told its offset (`begin`)."""
         for partition in partitions:
             self._gates[partition] = gate = _Gate()
             if self._starts_at_end:
-                self.without_start.add(partition)
                 self._close(partition, gate)
 
     def begin(self, partition: Partition, standing: GroupStanding | None, *, is_in_doubt: bool) -> None:
@@ -120,7 +122,6 @@ class Gates:
             if self._gates.pop(partition, None) is not None:
                 self._flowing.stop(partition)
                 self._shut.pop(partition, None)
-                self.without_start.discard(partition)
 
     def at_rest(self) -> Sequence[Partition]:
         """Our partitions of which every record that came was handed out."""
@@ -147,7 +148,7 @@ class Gates:
             if gate.start is not None and self._offsets.note_start(partition, gate.start):
                 gate.begun = gate.start
                 self._go_on(partition, gate, gate.start)
-            if gate.is_shut and not gate.is_adrift:  # a fetch would be in vain
+            if partition in self._shut and not gate.is_adrift:  # a fetch would be in vain
                 self._pauses.stop(partition, By.GATES)
 
     def admit(self, records: Sequence[Record]) -> Sequence[Record]:
@@ -162,7 +163,7 @@ class Gates:
             return False
         if gate.first is None:
             gate.first = record.offset
-        if gate.is_shut:
+        if record.partition in self._shut:
             gate.is_adrift = False
             return False
         if self._starts_at_end and record.offset < gate.begun:  # the group's offset lies beyond the end
@@ -175,16 +176,14 @@ class Gates:
         return True
 
     def _close(self, partition: Partition, gate: _Gate) -> None:
-        gate.is_shut = True
         self._flowing.stop(partition)
         self._spoiled.rewind(partition)
         self._shut[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
         """Let the partition be fetched again, and flow unless it is asleep."""
-        gate.is_shut, gate.is_adrift, gate.start = False, False, None
+        gate.is_adrift, gate.start = False, None
         del self._shut[partition]
-        self.without_start.discard(partition)
         self._pauses.release(partition, By.GATES)
         if not gate.is_asleep:
             self._flowing.let(partition)

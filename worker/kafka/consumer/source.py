@@ -101,8 +101,7 @@ class KafkaSource(KafkaOffsets):
 
     @property
     def starts_awaited(self) -> int:
-        """The number of our partitions without a starting offset yet, which happens only under `latest`."""
-        return len(self._gates.without_start)
+        return self._gates.starts_awaited
 
     def positions(self) -> Mapping[Partition, int]:
         """The client's next offsets of partitions at rest; unknown after an assignment or a seek. See `Offsets`."""
