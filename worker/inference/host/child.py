@@ -22,7 +22,7 @@ from typing import Protocol
 
 from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
 from worker.core.records import Array
-from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.facts import PROBES_OF_LANES, ModelFacts, fails_in_lanes
 from worker.inference.host.memory_limit import be_killed_first
 from worker.inference.host.messages import (
     LONGEST,
@@ -36,7 +36,6 @@ from worker.inference.host.messages import (
     Ran,
 )
 from worker.inference.host.shared_memory import SharedMemory, get, packed, put, room_for
-from worker.inference.lanes import PROBES_OF_LANES
 
 _PR_SET_PDEATHSIG = 1
 
