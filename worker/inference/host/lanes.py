@@ -30,6 +30,8 @@ from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed,
 SETTING = " (WORKER_MODEL__RUN_TIMEOUT_S)"  # of the longest run
 # Seconds between two looks at how long runs take, and at a host that has nothing to do.
 LOOK_AGAIN_AFTER = 0.05
+# Seconds for which no batch needs a part of the shared memory, until that is given back.
+GIVE_BACK_AFTER = 10.0
 # A look that is so late means that this whole process stood still (SIGSTOP, a suspended machine).
 STOOD_STILL = 5.0
 # Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, and at
@@ -90,6 +92,7 @@ class HostLanes:
         self._hung = False  # the host that ended last took too long
         self._usual = AHEAD  # seconds of a run in the mean
         self._next_look = self._looked_at = self._awake_since = clock()
+        self._give_back_at = clock() + GIVE_BACK_AFTER
         self._moved_at = clock()  # when the host last gave a run back, or got one while it had none
 
     @property
@@ -263,6 +266,9 @@ class HostLanes:
         if (why := self._overdue(now)) is not None:
             self._keeper.kill(HostEnd.HANG, why)
         self._keeper.look()
+        if now >= self._give_back_at:
+            self._give_back_at = now + GIVE_BACK_AFTER
+            self._heap.give_back()
 
     def _overdue(self, now: float) -> str | None:
         """Why the host counts as hung, in words that follow "the model's process"; None if it does not."""
