@@ -110,8 +110,11 @@ class ThreadHost(HostProcess):
 class Hosts:
     """`HostLanes` over such hosts: `at` is the newest. Each has a runner of its own, unless one is given.
 
-    `clock` is the monotonic clock, which the test moves on by `later` seconds. `facts` and `of_lanes` are those of the next hosts.
+    `clock` is the monotonic clock, which the test moves on by `later` seconds. `facts` and `of_lanes` are those
+    of the next hosts.
     """
+
+    ahead = 1  # batches that are given to a host before a lane is idle, so that nothing overtakes them
 
     def __init__(
         self,

@@ -18,17 +18,17 @@ from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration, listed
 from worker.core.tensors.room import Rooms, own_room
-from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.facts import PROBES_OF_LANES, ModelFacts, fails_in_lanes
 from worker.inference.host.keeper import Keeper
 from worker.inference.host.lanes import HostLanes
 from worker.inference.host.memory_limit import container_limit, limit_for_host
 from worker.inference.host.messages import Order
 from worker.inference.host.process import HostProcess
 from worker.inference.host.shared_memory import Heap
-from worker.inference.lanes import BRIEF, PROBES_OF_LANES, InferenceLanes
 from worker.settings import BatchingSettings, ModelSettings, Settings
 
 if TYPE_CHECKING:
+    from worker.inference.lanes import InferenceLanes
     from worker.inference.model import Model
 
 S = TypeVar("S", BatchingSettings, ModelSettings)
@@ -108,6 +108,7 @@ def _plain(section: S, **reckoned: object) -> S:
 
 
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:
+    from worker.inference.lanes import BRIEF, InferenceLanes  # noqa: PLC0415
     from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
     from worker.inference.row_independence import facts_of  # noqa: PLC0415
 

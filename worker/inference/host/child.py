@@ -23,7 +23,7 @@ from typing import Protocol
 
 from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
 from worker.core.records import Array
-from worker.inference.facts import ModelFacts, fails_in_lanes
+from worker.inference.facts import PROBES_OF_LANES, ModelFacts, fails_in_lanes
 from worker.inference.host.memory_limit import be_killed_first
 from worker.inference.host.messages import (
     LONGEST,
@@ -38,7 +38,6 @@ from worker.inference.host.messages import (
 )
 from worker.inference.host.page_locking import page_locked
 from worker.inference.host.shared_memory import SharedMemory, get, packed, put, room_for
-from worker.inference.lanes import PROBES_OF_LANES
 
 _PR_SET_PDEATHSIG = 1
 
@@ -66,8 +65,10 @@ def main() -> None:
         model = load_as_set(order.model, order.batching)
         facts = facts_of(model, order.batching.max_batch_size)
     except BadConfiguration as refusal:
-        send(channel, CannotLoad(str(refusal)))
+        with suppress(ConnectionError):  # the worker was refused for another reason meanwhile
+            send(channel, CannotLoad(str(refusal)))
         os._exit(0)
+    _give_back_memory()
     memory = SharedMemory(order.memory)
     if facts.device.name.startswith("cuda"):
         facts = replace(facts, page_locked=page_locked(memory, order.batching.max_inflight_bytes))
@@ -88,6 +89,12 @@ def _be_a_child(order: Order) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit = order.memory_limit if hard == resource.RLIM_INFINITY else min(order.memory_limit, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _give_back_memory() -> None:
+    """Give the system what loading took and freed: 42 MB of 224 with a model of 126 MB (2026-11)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Host:

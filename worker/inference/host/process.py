@@ -78,7 +78,7 @@ class HostProcess:
     def receive(self, timeout: float) -> Sequence[tuple[Message, SharedMemory | None]]:
         """The messages that came, after at most `timeout` seconds for the first, each with the memory it brought."""
         messages: list[tuple[Message, SharedMemory | None]] = []
-        patience = timeout * 1000
+        patience = 0 if self._is_gone else timeout * 1000
         while not self.is_over and self._waiting.poll(patience):
             patience = 0
             try:

@@ -245,9 +245,11 @@ def test_a_run_over_its_limit_ends_the_host(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(("longest", "limit"), [(0.01, 5), (2, 20), (30, 60)])
-def test_a_lone_record_has_ten_times_the_longest_run_that_succeeded(hosts: Hosts, longest: float, limit: int) -> None:
+def test_after_a_hang_a_record_has_ten_times_the_longest_run_that_succeeded(
+    hosts: Hosts, longest: float, limit: int
+) -> None:
     """But five seconds at least, and no more than the limit of all runs."""
-    hosts.lanes._longest = longest
+    hosts.lanes._longest, hosts.lanes._hung = longest, True
     hosts.lanes.resubmit([batch(7, is_alone=True)])
     assert hosts.began() == 7
 
@@ -262,8 +264,9 @@ def test_a_lone_record_has_ten_times_the_longest_run_that_succeeded(hosts: Hosts
     assert ("RUN_TIMEOUT_S" in failed.failure.message) == (limit == 60)
 
 
-def test_a_lone_record_has_all_the_time_while_no_run_has_succeeded(hosts: Hosts) -> None:
-    """A model may need longer than five seconds for each record, and have been ended for a whole batch of them."""
+def test_a_lone_record_has_all_the_time_after_another_end_than_a_hang(hosts: Hosts) -> None:
+    """It may be a slow one whose host was killed."""
+    hosts.lanes._longest = 0.01
     hosts.lanes.resubmit([batch(7, is_alone=True)])
     assert hosts.began() == 7
 
