@@ -71,7 +71,7 @@ class Independence(NamedTuple):
 
 
 class PageLocked(NamedTuple):
-    """The bytes of the shared memory from which a GPU copies directly. `why`: the reason why there are none."""
+    """The first bytes of the shared memory, page-locked for a GPU, or why they could not be."""
 
     size: int
     why: str | None = None

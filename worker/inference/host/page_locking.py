@@ -25,17 +25,17 @@ def page_locked(memory: SharedMemory, inflight_bytes: int) -> PageLocked:
 
     `inflight_bytes` is MAX_INFLIGHT_BYTES. Batches in flight take no more, and the lowest free bytes are lent first.
     """
+    size = min(inflight_bytes, MOST, len(memory.bytes)) // mmap.PAGESIZE * mmap.PAGESIZE
     runtime = _runtime()
     if runtime is None:
-        return PageLocked(0, "CUDA's runtime is not loaded")
-    size = min(inflight_bytes, MOST, len(memory.bytes)) // mmap.PAGESIZE * mmap.PAGESIZE
+        return PageLocked(size, "CUDA's runtime is not loaded")
     start = memory.bytes.ctypes.data
     code = runtime.cudaHostRegister(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_uint(0))
     if not code:
         return PageLocked(size)
     runtime.cudaGetLastError()  # or ONNX Runtime would take it for a failure of its next run
     runtime.cudaGetErrorString.restype = ctypes.c_char_p
-    return PageLocked(0, f"CUDA failure {code}: {runtime.cudaGetErrorString(code).decode()}")
+    return PageLocked(size, f"CUDA failure {code}: {runtime.cudaGetErrorString(code).decode()}")
 
 
 def _runtime() -> Any:
