@@ -1,6 +1,6 @@
-"""The lanes' promises to the loop: order, accounting, waiting, and that nothing dies unseen.
+"""The lane's promises to the loop: order, accounting, waiting, and that nothing dies unseen.
 
-The lanes run real threads here, over runners that the test steers, and once over a real model.
+The lane is a real thread here, over runners that the test steers, and once over a real model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event, Lock, current_thread, get_ident
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -19,26 +19,22 @@ from tests.chunks import chunk
 from tests.fakes import MODEL
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.records import Array, ClosedBy, ModelKey
-from worker.inference.lanes import InferenceLanes, RunnableModel
+from worker.core.records import Array, ClosedBy
 from worker.inference.model_loading import load
+from worker.inference.thread_lane import ThreadLane
 from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails
 
 
-OTHER = ModelKey("m", "2")
-
-
-def batch(number: int, rows: int = 1, model: ModelKey = MODEL) -> Batch:
-    return Batch([chunk(model=model)], {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
+def batch(number: int) -> Batch:
+    return Batch([chunk()], {"x": np.full((1, 4), number, np.float32)}, 1, ClosedBy.SIZE)
 
 
 class SteeredRunner:
-    """Runs a batch when the test lets it; notes the order of runs, and their threads. A probe is noted as -1."""
+    """Runs a batch when the test lets it; notes the order of runs. A probe is noted as -1."""
 
     def __init__(self) -> None:
-        self.ran_on: list[str] = []
         self.began: SimpleQueue[int] = SimpleQueue()
         self.permits: SimpleQueue[RunFailure | BaseException | None] = SimpleQueue()
 
@@ -49,7 +45,6 @@ class SteeredRunner:
         return self._wait(-1, np.zeros((1, 4)))
 
     def _wait(self, number: int, output: Array) -> Sequence[Array] | RunFailure:
-        self.ran_on.append(current_thread().name)
         self.began.put(number)
         word = self.permits.get(timeout=PATIENCE)
         if isinstance(word, BaseException):
@@ -58,11 +53,11 @@ class SteeredRunner:
 
 
 class Lanes:
-    """One set of lanes with its runner."""
+    """A lane with its runner."""
 
-    def __init__(self, lanes: int = 1, brief: float = 0.0, runner: RunnableModel | None = None) -> None:
+    def __init__(self, brief: float = 0.0) -> None:
         self.runner = SteeredRunner()
-        self.lanes = InferenceLanes({MODEL: runner or self.runner}, lanes, brief=brief)
+        self.lanes = ThreadLane(MODEL, self.runner, brief=brief)
 
     def fetch(self, count: int) -> list[Finished]:
         home: list[Finished] = []
@@ -174,44 +169,6 @@ def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) ->
     assert home.failure == RunFailure("no device")
 
 
-def test_each_lane_is_probed_once_all_at_the_same_time() -> None:
-    """So a device's libraries have set up each thread before the first batch."""
-    three = Lanes(lanes=3)
-    three.runner.permits.put(RunFailure("no memory"))
-    three.runner.permits.put(None)
-    three.runner.permits.put(None)
-
-    home = three.lanes.probe_each()
-
-    assert set(three.runner.ran_on) == {"lane-0", "lane-1", "lane-2"}
-    assert [f.batch for f in home] == [None] * 3
-    assert [f.failure for f in home if f.failure] == [RunFailure("no memory")]
-    three.close()
-
-
-def test_each_model_runs_its_own_batches_and_its_own_warm_up_batch() -> None:
-    """They share one lane, in the order submitted; each result names its model."""
-    runners = {MODEL: SteeredRunner(), OTHER: SteeredRunner()}
-    lanes = InferenceLanes(runners)
-    for runner in runners.values():
-        for _ in range(3):
-            runner.permits.put(None)
-
-    probed = lanes.probe_each()
-    lanes.submit(batch(0, model=OTHER))
-    lanes.submit(batch(1))
-    ran = [finished for _ in range(2) for finished in lanes.finished(PATIENCE)]
-    lanes.probe(OTHER)
-    ran += lanes.finished(PATIENCE)
-
-    assert [finished.model for finished in (*probed, *ran)] == [MODEL, OTHER, OTHER, MODEL, OTHER]
-    began = {
-        model: [runner.began.get_nowait() for _ in range(runner.began.qsize())] for model, runner in runners.items()
-    }
-    assert began == {MODEL: [-1, 1], OTHER: [-1, 0, -1]}
-    assert lanes.close(PATIENCE)
-
-
 def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
     """The lane goes on."""
     failed = batch(0)
@@ -224,20 +181,6 @@ def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
 
     assert (first.batch, first.outputs, first.failure) == (failed, None, RunFailure("poison"))
     assert second.failure is None
-
-
-def test_of_several_inferences_the_oldest_is_the_one_to_watch() -> None:
-    """Any lane may hang while the others go on."""
-    several = Lanes(lanes=2)
-    several.lanes.submit(batch(0))
-    several.runner.began.get(timeout=PATIENCE)
-    first = several.lanes.running_since
-    several.lanes.submit(batch(1))
-    several.runner.began.get(timeout=PATIENCE)
-
-    assert several.lanes.running_since == first is not None
-    assert len({began for began in several.lanes._started if began is not None}) == 2
-    several.close()
 
 
 def test_the_age_of_the_running_inference_is_known_and_starts_anew_with_each(steered: Lanes) -> None:
@@ -280,24 +223,13 @@ def test_a_lane_that_dies_is_raised_on_the_loop_s_thread_each_time(death: BaseEx
 def test_a_lost_device_is_raised_as_it_was_said(steered: Lanes, *, is_probed: bool) -> None:
     """The model's own verdict reaches the operator unchanged, even before the first batch."""
     steered.runner.permits.put(ModelBroken("the device is lost: CUDA failure 700"))
-    if not is_probed:
+    if is_probed:
+        steered.lanes.probe(MODEL)
+    else:
         steered.lanes.submit(batch(0))
 
     with pytest.raises(ModelBroken, match=r"^the device is lost: CUDA failure 700$"):
-        steered.lanes.probe_each() if is_probed else steered.fetch(1)
-
-
-def test_several_lanes_run_at_once() -> None:
-    """Each lane runs one batch at a time."""
-    steered = Lanes(lanes=2)
-    for number in range(3):
-        steered.lanes.submit(batch(number))
-
-    running = {steered.runner.began.get(timeout=PATIENCE) for _ in range(2)}
-
-    assert running == {0, 1}
-    assert steered.runner.began.empty()
-    steered.close()
+        steered.fetch(1)
 
 
 def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(steered: Lanes) -> None:
@@ -323,12 +255,10 @@ class NotingRunner:
         self.processor = self.clock = 0.0
         self.slowness = 2
         self.ages: list[float | None] = []
-        self.lanes: InferenceLanes | None = None
+        self.lanes: ThreadLane | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         number = float(feeds["x"][0, 0])
-        if number < 0:
-            raise TypeError("a defect")
         self.threads.append(get_ident())
         self.processor += number
         self.clock += number * self.slowness
@@ -341,24 +271,24 @@ class NotingRunner:
 
 
 class Noting:
-    """Lanes with a runner that notes threads; less than 8 s is brief."""
+    """A lane with a runner that notes threads; less than 8 s is brief."""
 
-    def __init__(self, brief: float = 8.0, lanes: int = 1) -> None:
+    def __init__(self, brief: float = 8.0) -> None:
         self.runner = NotingRunner()
-        self.lanes = InferenceLanes(
-            {MODEL: self.runner, OTHER: self.runner},
-            lanes,
+        self.lanes = ThreadLane(
+            MODEL,
+            self.runner,
             clock=lambda: self.runner.clock,
             brief=brief,
             processor_clock=lambda: self.runner.processor,
         )
         self.runner.lanes = self.lanes
 
-    def run(self, *numbers: int, model: ModelKey = MODEL) -> list[bool]:
+    def run(self, *numbers: int) -> list[bool]:
         """Run batches one after the other; return which of them ran on this thread."""
         before = len(self.runner.threads)
         for number in numbers:
-            self.lanes.submit(batch(number, model=model))
+            self.lanes.submit(batch(number))
             assert self.lanes.finished(PATIENCE)
         return [thread == get_ident() for thread in self.runner.threads[before:]]
 
@@ -423,7 +353,7 @@ def test_nothing_overtakes_what_is_in_a_lane() -> None:
 def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     """The outputs are right, a failing batch comes back as a failure, and the probe passes."""
     model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
-    lanes = InferenceLanes({MODEL: model})
+    lanes = ThreadLane(MODEL, model)
     good, bad = (Batch([chunk()], {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
     lanes.submit(good)
     lanes.submit(bad)
@@ -439,53 +369,3 @@ def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     assert home[1].failure is not None
     assert probe.failure is None
     assert lanes.close(PATIENCE)
-
-
-class Crowded:
-    """A device with memory for one run at a time. The first run waits until another has failed meanwhile."""
-
-    def __init__(self) -> None:
-        self._one = Lock()
-        self._failed = Event()
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        if not self._one.acquire(blocking=False):
-            self._failed.set()
-            return RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
-        assert self._failed.wait(PATIENCE)
-        self._one.release()
-        return [feeds["x"]]
-
-    def probe(self) -> Sequence[Array] | RunFailure:
-        return self.run({"x": np.zeros((1, 4))})
-
-
-def test_a_run_without_memory_beside_another_is_made_again_alone() -> None:
-    """The other run had the memory: the failure says nothing about this batch or the device."""
-    crowded = Lanes(lanes=2, runner=Crowded())
-    for number in range(9):
-        crowded.lanes.submit(batch(number))
-    crowded.lanes.probe(MODEL)
-
-    home = crowded.fetch(10)
-
-    assert sorted(numbers(home)) == list(range(-1, 9))
-    assert [finished.failure for finished in home] == [None] * 10
-    crowded.close()
-
-
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_run_without_memory_is_made_again_only_where_others_may_have_had_it(lanes: int) -> None:
-    """A batch that also fails alone has failed; probes of all lanes are not repeated one by one."""
-    steered = Lanes(lanes)
-    for _ in range(4):
-        steered.runner.permits.put(RunFailure("no memory", Code.RESOURCE_EXHAUSTED))
-    tried = steered.lanes.probe_each()
-    runs = len(steered.runner.ran_on)
-    steered.lanes.submit(batch(0))
-
-    (failed,) = steered.fetch(1)
-
-    assert [one.failure is None for one in (*tried, failed)] == [False] * (lanes + 1)
-    assert (runs, len(steered.runner.ran_on) - runs) == (lanes, lanes)
-    steered.close()
