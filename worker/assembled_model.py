@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from worker import telemetry
 from worker.assembled_states import GIVE_UP_TIMEOUT
@@ -24,11 +25,13 @@ from worker.inference.host.memory_limit import container_limit, limit_for_host
 from worker.inference.host.messages import Order
 from worker.inference.host.process import HostProcess
 from worker.inference.host.shared_memory import Heap
-from worker.inference.thread_lane import BRIEF, ThreadLane
-from worker.settings import BatchingSettings, Settings
+from worker.settings import BatchingSettings, ModelSettings, Settings
 
 if TYPE_CHECKING:
     from worker.inference.model import Model
+    from worker.inference.thread_lane import ThreadLane
+
+S = TypeVar("S", BatchingSettings, ModelSettings)
 
 
 class Engine(NamedTuple):
@@ -86,16 +89,23 @@ def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
     if limit is not None:  # said before a start that may fail for it
         by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
         events.noted("model_host_limited", memory_limit=limit, by=by)
-    order = Order(model, batching, heap.memory.fd, limit, os.getpid())
+    plain = _plain(model), _plain(batching, wanted_axes=batching.wanted_axes)
+    order = Order(*plain, heap.memory.fd, limit, os.getpid())
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     return lambda: Engine(lanes, keeper.facts, heap.room)
 
 
+def _plain(section: S, **reckoned: object) -> S:
+    """The section's values without its class, and values that the class reckons from them."""
+    return cast("S", SimpleNamespace(**section.model_dump(), **reckoned))
+
+
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:
     from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
     from worker.inference.row_independence import facts_of  # noqa: PLC0415
+    from worker.inference.thread_lane import BRIEF, ThreadLane  # noqa: PLC0415
 
     model = load_as_set(settings.model, settings.batching)
     facts = facts_of(model, settings.batching.max_batch_size)

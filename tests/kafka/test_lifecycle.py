@@ -20,10 +20,11 @@ from tests.models import fixed_batch, identity, save, slow_lookup, spinner
 
 @quick_exactly_once
 def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Exit 3 after RUN_TIMEOUT_S; the hung request is neither answered nor committed, earlier requests are."""
-    with Scene(
-        kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "3"}, guarantee=guarantee, model=spinner(), partitions=1
-    ) as scene:
+    """Where the model is in its process: exit 3 after RUN_TIMEOUT_S, and the hung request is neither answered nor
+    committed; earlier requests are.
+    """
+    settings = {"MODEL__HOST": "thread", "MODEL__RUN_TIMEOUT_S": "3"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(0.001) for _ in range(20)])
         scene.verdict().expect_clean()
@@ -51,7 +52,7 @@ def test_a_worker_that_hangs_leaves_its_group(
     kafka: Cluster, tmp_path: Path, protocol: str, guarantee: str, brief: int
 ) -> None:
     """Others need not wait for its session. It hangs in a lane, or on the loop's thread after brief inferences."""
-    settings = {"MODEL__RUN_TIMEOUT_S": "2", "KAFKA__GROUP_PROTOCOL": protocol}
+    settings = {"MODEL__HOST": "thread", "MODEL__RUN_TIMEOUT_S": "2", "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(1e-5)] * brief)
@@ -72,8 +73,9 @@ def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, g
         replica = scene.start()
         while "cluster_examined" not in replica.log:
             time.sleep(0.05)
-        spent = cpu_seconds(replica.pid)
-        while cpu_seconds(replica.pid) < spent + 2.0:
+        host = replica.host
+        spent = cpu_seconds(host)
+        while cpu_seconds(host) < spent + 2.0:
             time.sleep(0.05)
         assert replica.status("/healthz") == 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -81,6 +81,13 @@ class ModelFacts:
     def most_rows(self, wanted: int) -> int:
         """The most rows of one run, where a batch may have `wanted` rows."""
         return most_rows(self.padding, wanted)
+
+
+class Runnable(Protocol):
+    """A loaded model, as a lane uses it. Several lanes call it at once."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
 def most_rows(padding: Padding | None, wanted: int) -> int:

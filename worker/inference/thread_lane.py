@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Protocol
 
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import ModelBroken, RunFailure, Stop
-from worker.core.records import Array, ModelKey
+from worker.core.records import ModelKey
+from worker.inference.facts import Runnable
 
 # The weight of the newest run in the mean that tells whether the next batch will be brief.
 NEWEST = 1 / 8
@@ -44,13 +44,6 @@ SURPRISE = 40
 # 0.23 ms is answered a quarter faster there than in a lane, and one of 0.76 ms a tenth slower. Where the interpreter
 # takes three times as long, one of 0.29 ms is answered 1.7 times as fast, and one of 0.7 ms 1.1 times.
 BRIEF = 0.0005
-
-
-class RunnableModel(Protocol):
-    """The part of a model that a lane uses."""
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
-    def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
 class _Usual:
@@ -84,7 +77,7 @@ class ThreadLane:
     def __init__(
         self,
         key: ModelKey,
-        model: RunnableModel,
+        model: Runnable,
         clock: Callable[[], float] = time.monotonic,
         *,
         brief: float = 0.0,

@@ -27,12 +27,15 @@ from worker.inference.host.messages import Place, Ran
 from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
 
+SETTING = " (WORKER_MODEL__RUN_TIMEOUT_S)"  # of the longest run
 # Seconds between two looks at how long runs take, and at a host that has nothing to do.
 LOOK_AGAIN_AFTER = 0.05
+# Seconds for which no batch needs a part of the shared memory, until that is given back.
+GIVE_BACK_AFTER = 10.0
 # A look that is so late means that this whole process stood still (SIGSTOP, a suspended machine).
 STOOD_STILL = 5.0
-# A record that runs alone may take so many times the longest run that ever succeeded, and at least so many seconds, if
-# the limit is not less. Otherwise a record that hangs takes the limit twice.
+# Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, and at
+# least so many seconds, if the limit is not less. Otherwise a record that hangs takes the limit twice.
 TIMES_THE_LONGEST = 10.0
 ALONE_AT_LEAST = 5.0
 # So many batches are given ahead that there is work for these seconds, at least one and at most so many: when loop and
@@ -52,6 +55,8 @@ class _Run:
     batch: Batch | None
     is_alone: bool = False
     is_spared: bool = False  # a host that ran it was killed from outside
+    has_company: bool = False  # another may run beside it
+    is_after_hang: bool = False  # its batch took too long
     room: Array | None = None  # for the outputs
     copies: Array | None = None  # of feeds that do not lie in the shared memory
 
@@ -71,6 +76,7 @@ class HostLanes:
         self._keeper = keeper
         self._heap = heap
         self._begun = heap.memory.begun()
+        self._most_room = len(heap.memory.bytes) // (4 * (lanes + MOST_AHEAD))  # for the outputs of one run
         self._run_timeout = run_timeout
         self._clock = clock
         self._lanes = lanes
@@ -82,9 +88,13 @@ class HostLanes:
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
+        self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # so all rooms together take half of it
         self._longest = 0.0  # seconds of the longest run that succeeded
+        self._hung = False  # the host that ended last took too long
         self._usual = AHEAD  # seconds of a run in the mean
         self._next_look = self._looked_at = self._awake_since = clock()
+        self._give_back_at = clock() + GIVE_BACK_AFTER
+        self._moved_at = clock()  # when the host last gave a run back, or got one while it had none
 
     @property
     def in_flight(self) -> int:
@@ -125,7 +135,7 @@ class HostLanes:
         """Put the parts of a failed batch at the head of the queue, in order. Those that run alone have their own."""
         self._out += len(halves)
         self._waiting.extendleft(reversed([_Run(half) for half in halves if not half.is_alone]))
-        self._alone += [_Run(half, is_alone=True) for half in halves if half.is_alone]
+        self._alone += [_Run(half, is_alone=True, is_after_hang=self._hung) for half in halves if half.is_alone]
         self._give()
 
     def probe(self, model: ModelKey) -> None:  # noqa: ARG002  # a host has one
@@ -176,8 +186,13 @@ class HostLanes:
     def _send(self, run: _Run) -> None:
         number = self._numbers.pop()
         feeds, rows = (None, 1) if run.batch is None else (self._places(run, run.batch), run.batch.rows)
-        run.room = self._heap.take(self._outputs * ALIGNMENT + rows * self._row_bytes)
+        run.room = self._heap.take(min(self._outputs * ALIGNMENT + rows * self._row_bytes, self._most_room))
         self._begun[number] = 0
+        if not self._given:
+            self._moved_at = self._clock()
+        if self._lanes > 1 and self._given:
+            for beside in (run, *self._given.values()):
+                beside.has_company = True
         self._given[number] = run
         self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
@@ -217,8 +232,9 @@ class HostLanes:
         run = self._given.pop(number)
         self._begun[number] = 0
         self._numbers.append(number)
+        self._moved_at = self._clock()
         if isinstance(outcome, RunFailure):
-            if outcome.code is Code.RESOURCE_EXHAUSTED and self._given:  # alone it may have enough
+            if outcome.code is Code.RESOURCE_EXHAUSTED and run.has_company:  # alone it may have enough memory
                 self._alone.append(_Run(run.batch, is_alone=True))
             else:
                 self._finish(run, seconds, failure=outcome)
@@ -245,14 +261,28 @@ class HostLanes:
         if now - self._looked_at > STOOD_STILL:
             self._awake_since = now
         self._looked_at, self._next_look = now, now + LOOK_AGAIN_AFTER
-        for number, run in self._given.items():
-            began, limit = self._begun[number] / 1e9, self._limit(run)
-            if began and now - max(began, self._awake_since) > limit:
-                self._keeper.kill(HostEnd.HANG, f"ran for more than {limit:.0f} s (WORKER_MODEL__RUN_TIMEOUT_S)")
+        if (why := self._overdue(now)) is not None:
+            self._keeper.kill(HostEnd.HANG, why)
         self._keeper.look()
+        if now >= self._give_back_at:
+            self._give_back_at = now + GIVE_BACK_AFTER
+            self._heap.give_back()
+
+    def _overdue(self, now: float) -> str | None:
+        """Why the host counts as hung, in words that follow "the model's process"; None if it does not."""
+        begun = {number: self._begun[number] / 1e9 for number in self._given}
+        for number, began in begun.items():
+            limit = self._limit(self._given[number])
+            if began and now - max(began, self._awake_since) > limit:
+                which = SETTING if limit == self._run_timeout else ", and no run that succeeded took so long"
+                return f"ran for more than {limit:.0f} s{which}"
+        silent = now - max(self._moved_at, self._awake_since)
+        if begun and not any(begun.values()) and silent > self._run_timeout:
+            return f"began no run for more than {self._run_timeout:.0f} s{SETTING}"
+        return None
 
     def _limit(self, run: _Run) -> float:
-        if run.batch is None or not run.batch.is_alone:
+        if not (run.is_after_hang and self._longest):
             return self._run_timeout
         return min(self._run_timeout, max(ALONE_AT_LEAST, TIMES_THE_LONGEST * self._longest))
 
@@ -260,6 +290,7 @@ class HostLanes:
         """Let what the host had begun fail, and what it had not begun wait again."""
         given, self._given = self._given, {}
         self._numbers += given
+        self._hung = ended.cause is HostEnd.HANG
         again: list[_Run] = []
         failure = RunFailure(f"its process {ended.why}", ended_host=True)
         for number, run in given.items():
