@@ -19,8 +19,8 @@ from tests.chunks import signature
 from worker.core.chunk import Finished
 from worker.core.failures import RunFailure
 from worker.core.records import Array, HostEnd
-from worker.inference.facts import Device, Independence, ModelFacts
-from worker.inference.host.child import Host, Runnable, send
+from worker.inference.facts import Device, Independence, ModelFacts, Runnable
+from worker.inference.host.child import Host, send
 from worker.inference.host.keeper import Keeper
 from worker.inference.host.lanes import HostLanes
 from worker.inference.host.messages import Loaded
