@@ -268,7 +268,8 @@ class HostLanes:
         self._keeper.look()
         if now >= self._give_back_at:
             self._give_back_at = now + GIVE_BACK_AFTER
-            self._heap.give_back()
+            locked = self._keeper.facts.page_locked
+            self._heap.give_back(0 if locked is None else locked.size)
 
     def _overdue(self, now: float) -> str | None:
         """Why the host counts as hung, in words that follow "the model's process"; None if it does not."""
