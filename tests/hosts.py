@@ -69,11 +69,12 @@ class ThreadHost(HostProcess):
         self.ended: Ended | None = None
         self._lanes_left = Semaphore(0)
         self._lanes = 0 if facts is None else lanes
+        self._host: Host | None = None
         if facts is not None and not lanes:
             send(self._theirs, Loaded(facts))
         elif facts is not None:
-            host = Host(self._theirs, SharedMemory(memory), model, lanes, self._leave, lambda: int(clock() * 1e9))
-            Thread(target=host.serve, args=(facts,), kwargs={"probes": 0}, name="lane-0", daemon=True).start()
+            self._host = Host(self._theirs, SharedMemory(memory), model, lanes, self._leave, lambda: int(clock() * 1e9))
+            Thread(target=self._host.serve, args=(facts,), kwargs={"probes": 0}, name="lane-0", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -94,6 +95,10 @@ class ThreadHost(HostProcess):
     def end(self, patience: float = 0.0) -> Ended:
         self.ends(Ended(HostEnd.CRASH, f"was closed after {patience} s"))
         self._channel.close()
+        if self._host is not None:  # a process would write nothing any more
+            elsewhere = Heap(len(self._host._memory.bytes))
+            self._host._memory, self._host._begun = elsewhere.memory, elsewhere.memory.begun()
+            elsewhere.close()
         assert self.ended is not None
         return self._verdict or self.ended
 

@@ -356,7 +356,7 @@ def test_a_lone_record_has_all_the_time_after_another_end_than_a_hang(hosts: Hos
 
     assert not pass_by(hosts, 57)
 
-    assert hosts.at.ended is None
+    assert not hosts.ended
 
 
 def test_a_host_that_stood_still_with_the_whole_machine_gets_its_time_again(hosts: Hosts) -> None:
@@ -366,7 +366,7 @@ def test_a_host_that_stood_still_with_the_whole_machine_gets_its_time_again(host
     hosts.later += 3600
 
     assert not pass_by(hosts, 57)
-    assert hosts.at.ended is None
+    assert not hosts.ended
 
     assert (pass_by(hosts, 6) or hosts.fetch(1))[0].failure is not None
 
@@ -385,7 +385,7 @@ def test_a_host_that_begins_nothing_is_ended_and_nothing_has_failed(deaf: Hosts)
     """It was stopped, or a thread of the model keeps the interpreter."""
     deaf.lanes.submit(batch(0))
     pass_by(deaf, 57)
-    assert deaf.at.ended is None
+    assert not deaf.ended
 
     pass_by(deaf, 6)
     deaf.turn_until(lambda: len(deaf.started) == 2)
@@ -404,7 +404,7 @@ def test_a_run_that_began_late_has_its_whole_time(deaf: Hosts) -> None:
 
     pass_by(deaf, 57)
 
-    assert deaf.at.ended is None
+    assert not deaf.ended
 
 
 def test_a_host_that_gives_one_run_back_has_time_to_begin_the_next(deaf: Hosts) -> None:
@@ -419,7 +419,7 @@ def test_a_host_that_gives_one_run_back_has_time_to_begin_the_next(deaf: Hosts) 
     home = pass_by(deaf, 57)
 
     assert numbers(home) == [0]
-    assert deaf.at.ended is None
+    assert not deaf.ended
 
 
 def test_a_reply_that_came_in_time_counts_however_late_it_is_fetched(hosts: Hosts) -> None:
