@@ -120,18 +120,20 @@ class Hosts:
         run_timeout: float = 60.0,
         runner: Runnable | None = None,
         memory: int = 1 << 24,
+        of_lanes: int | None = None,
+        facts: ModelFacts = FACTS,
     ) -> None:
         self.heap = Heap(memory)
         self.later = 0.0
-        self.facts: ModelFacts | None = FACTS
+        self.facts: ModelFacts | None = facts
         self.hosts: list[ThreadHost] = []
         self.runners: list[SteeredRunner] = []
         self.started: list[str] = []  # why
         self.ended: list[tuple[HostEnd, str, int]] = []
-        self.of_lanes, self._runner = lanes, runner
+        self.of_lanes, self._runner = lanes if of_lanes is None else of_lanes, runner
         self.keeper = Keeper(self._start, self, self.clock)
         self.lanes = HostLanes(self.keeper, self.heap, lanes, run_timeout, self.clock)
-        assert self.keeper.facts == FACTS
+        assert self.keeper.facts == facts
 
     @property
     def at(self) -> ThreadHost:

@@ -68,6 +68,11 @@ def _told(engine: Engine, settings: Settings, events: telemetry.WorkerEvents) ->
     )
     if left := facts.left_to_cpu:
         events.noted("nodes_left_to_cpu", device=facts.device.name, nodes=left, count=sum(left.values()))
+    if (locked := facts.page_locked) is not None:
+        if locked.why is None:
+            events.noted("memory_page_locked", size=locked.size)
+        else:
+            events.warned("memory_not_page_locked", why=locked.why)
     events.padded(signature.buckets)
     if padding is not None:
         most = facts.most_rows(batching.max_batch_size)

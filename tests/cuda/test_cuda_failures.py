@@ -96,13 +96,22 @@ def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:
         on_cuda(tmp_path, WIDE, rows=1024, gpu_mem_limit=4 << 20)
 
 
+@pytest.mark.parametrize("memory", ["ordinary", "page-locked"])
 @pytest.mark.parametrize("after", range(4))
-def test_a_run_that_fails_half_way_spoils_no_later_one(after: int, cuda: Cuda, tmp_path: Path) -> None:
-    """Its earlier operations are still in its stream: two copies on the device, two back."""
-    model = on_cuda(tmp_path, TWO)
+def test_a_run_that_fails_half_way_spoils_no_later_one(after: int, memory: str, cuda: Cuda, tmp_path: Path) -> None:
+    """Its earlier operations are still in its stream: two copies on the device, two back.
 
-    with cuda.failing("cudaMemcpyAsync", OUT_OF_MEMORY, after):
-        failed = failure(model, {"xA": np.full((2, 2), 1), "xB": np.full((2, 2), 2)})
+    They may read page-locked memory that other feeds have taken since.
+    """
+    model = on_cuda(tmp_path, TWO)
+    feeds = {"xA": np.full((2, 2), 1), "xB": np.full((2, 2), 2)}
+
+    with cuda.page_locking(feeds.values() if memory == "page-locked" else ()):
+        with cuda.failing("cudaMemcpyAsync", OUT_OF_MEMORY, after):
+            failed = failure(model, feeds)
+        for feed in feeds.values():
+            np.add(feed, 10, out=feed)
+        assert_runs(model, feeds)
 
     assert failed.code is Code.RESOURCE_EXHAUSTED
     assert_runs(model, {"xA": np.full((2, 2), 3), "xB": np.full((2, 2), 4)})

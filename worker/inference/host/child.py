@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from threading import Barrier, Thread
 
 from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
@@ -34,6 +35,7 @@ from worker.inference.host.messages import (
     Place,
     Ran,
 )
+from worker.inference.host.page_locking import page_locked
 from worker.inference.host.shared_memory import SharedMemory, get, packed, put, room_for
 
 _PR_SET_PDEATHSIG = 1
@@ -63,7 +65,10 @@ def main() -> None:
             send(channel, CannotLoad(str(refusal)))
         os._exit(0)
     _give_back_memory()
-    host = Host(channel, SharedMemory(order.memory), model, order.batching.lanes)
+    memory = SharedMemory(order.memory)
+    if facts.device.name.startswith("cuda"):
+        facts = replace(facts, page_locked=page_locked(memory, order.batching.max_inflight_bytes))
+    host = Host(channel, memory, model, order.batching.lanes)
     host.serve(facts, probes=PROBES_OF_LANES if facts.is_accelerated else 0)
 
 
@@ -105,6 +110,7 @@ class Host:
         self._model = model
         self._lanes = Barrier(lanes)
         self._leave = leave
+        self._locked = 0  # bytes at the begin of the memory that are page-locked
         self._failure: str | None = None
 
     def serve(self, facts: ModelFacts, *, probes: int) -> None:
@@ -113,6 +119,8 @@ class Host:
         Before, all lanes run the warm-up batch so many times together, so that CUDA's libraries set themselves up for
         each thread and for runs side by side.
         """
+        if facts.page_locked is not None:
+            self._locked = facts.page_locked.size
         for lane in range(1, self._lanes.parties):
             Thread(target=self._serve, args=(probes,), name=f"lane-{lane}", daemon=True).start()
         self._serve(probes, facts)
@@ -167,7 +175,13 @@ class Host:
             os.close(fd)
 
     def _feeds(self, places: Mapping[str, Place]) -> dict[str, Array]:
-        return {name: get(place, self._memory.bytes) for name, place in places.items()}
+        return {name: self._feed(place) for name, place in places.items()}
+
+    def _feed(self, place: Place) -> Array:
+        _, _, start, size = place
+        feed = get(place, self._memory.bytes)
+        # CUDA refuses to copy from memory of which only a part is page-locked.
+        return feed.copy() if start < self._locked < start + size else feed
 
 
 def send(channel: socket.socket, message: Message) -> None:

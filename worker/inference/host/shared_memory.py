@@ -100,10 +100,13 @@ class Heap:
         """Borrow room for the tensors of one batch. Raises `MemoryError`."""
         return SharedRoom(self.take(size))
 
-    def give_back(self) -> None:
-        """Give the system pages above all pieces that were lent at any time since the last call, so many at most."""
+    def give_back(self, above: int = 0) -> None:
+        """Give the system pages above all pieces that were lent at any time since the last call, so many at most.
+
+        The first `above` bytes stay. A GPU that has page-locked them would go on reading the pages that were there.
+        """
         self._put_back()
-        highest = -(-self._highest // mmap.PAGESIZE) * mmap.PAGESIZE
+        highest = -(-max(self._highest, above) // mmap.PAGESIZE) * mmap.PAGESIZE
         start = max(highest, self._used - MOST_GIVEN_BACK)
         if start < self._used:
             self.memory.give_back(start, self._used - start)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.hosts import Hosts
+from tests.hosts import FACTS, Hosts
+from worker.inference.facts import PageLocked
 from worker.inference.host.lanes import GIVE_BACK_AFTER
 from worker.inference.host.shared_memory import MOST_GIVEN_BACK, Heap
 
@@ -53,6 +55,19 @@ def test_much_memory_goes_back_little_by_little(heap: Heap) -> None:
         left.append(taken(heap) * MIB)
 
     assert left == [times * MOST_GIVEN_BACK for times in (3, 2, 1, 0, 0)]
+
+
+def test_lanes_keep_what_is_page_locked() -> None:
+    """A GPU would go on reading the pages that were there, and the worker would write to others."""
+    hosts = Hosts(facts=replace(FACTS, page_locked=PageLocked(4 * MIB)))
+    hosts.heap.memory.bytes[: 8 * MIB] = hosts.heap.take(8 * MIB)[0]
+
+    for _ in range(3):
+        hosts.later += GIVE_BACK_AFTER
+        hosts.lanes.finished(0.0)
+
+    assert taken(hosts.heap) == 4
+    hosts.close()
 
 
 def test_lanes_give_back_what_large_batches_took_but_not_when_runs_began() -> None:
