@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from worker.core.failures import RowsLost, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
-
-# How often all lanes run the warm-up batch together before the first request, on a GPU. With this many, runs of 0.2 ms
-# overlapped in 40 of 40 starts. After one time a batch set up cuDNN again in 21 to 28 of them, after three in 3
-# (measured 2026, on a stand-in for CUDA).
-PROBES_OF_LANES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +89,13 @@ class ModelFacts:
     def most_rows(self, wanted: int) -> int:
         """The most rows of one run, where a batch may have `wanted` rows."""
         return most_rows(self.padding, wanted)
+
+
+class Runnable(Protocol):
+    """A loaded model, as a lane uses it. Several lanes call it at once."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
 def most_rows(padding: Padding | None, wanted: int) -> int:

@@ -76,7 +76,6 @@ class HostLanes:
         self._keeper = keeper
         self._heap = heap
         self._begun = heap.memory.begun()
-        self._most_room = len(heap.memory.bytes) // (4 * (lanes + MOST_AHEAD))  # for the outputs of one run
         self._run_timeout = run_timeout
         self._clock = clock
         self._lanes = lanes
@@ -88,7 +87,7 @@ class HostLanes:
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
-        self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # so all rooms together take half of it
+        self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # all rooms together take half at most
         self._longest = 0.0  # seconds of the longest run that succeeded
         self._hung = False  # the host that ended last took too long
         self._usual = AHEAD  # seconds of a run in the mean
@@ -113,7 +112,10 @@ class HostLanes:
 
     @property
     def running_since(self) -> float | None:
-        """The instant when the oldest running inference began, by the monotonic clock; None: none runs. Any thread."""
+        """When the oldest inference began that is not fetched, by the monotonic clock; None: there is none.
+
+        Any thread may ask.
+        """
         return min((began / 1e9 for began in self._begun.tolist() if began), default=None)
 
     @property
@@ -157,7 +159,7 @@ class HostLanes:
         return done
 
     def close(self, timeout: float) -> None:
-        """Drop waiting items and end the host, after at most `timeout` seconds for what it runs."""
+        """Drop waiting items and end the host. It is killed if it does not end within `timeout` seconds."""
         self._waiting.clear()
         self._alone.clear()
         self._keeper.close(timeout)
