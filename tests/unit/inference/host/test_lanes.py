@@ -15,7 +15,7 @@ from tests.chunks import chunk, signature, spec
 from tests.fakes import MODEL
 from tests.hosts import CRASH, FACTS, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
-from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.failures import Code, DeviceLost, ModelBroken, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
 from worker.core.tensors.stacking import halve
 from worker.inference.host import child
@@ -216,12 +216,12 @@ def test_a_lost_device_ends_its_host_with_the_model_s_own_words(hosts: Hosts) ->
     """A batch that waits in the host does not hide them."""
     hosts.lanes.submit(batch(0))
     hosts.lanes.submit(batch(1))
-    hosts.let(ModelBroken("CUDA failure 700"))
+    hosts.let(DeviceLost("CUDA failure 700"))
 
     (failed,) = hosts.fetch(1)
 
-    assert failed.failure == RunFailure("its process gave up: CUDA failure 700", ended_host=True)
-    assert hosts.ended == [(HostEnd.CRASH, "gave up: CUDA failure 700", 2)]
+    assert failed.failure == RunFailure("its process lost its device: CUDA failure 700", ended_host=True)
+    assert hosts.ended == [(HostEnd.CRASH, "lost its device: CUDA failure 700", 2)]
 
 
 class Loop:
