@@ -81,7 +81,7 @@ def hangs(batch: Batch) -> bool:
 def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     """Doubles every row, except the values above."""
     x = feeds["x"]
-    if np.isin(x, (KILLER, HANGING)).any():
+    if ((x == KILLER) | (x == HANGING)).any():
         return RunFailure(ENDED, ended_host=True)
     if (x == POISON).any():
         return RunFailure("poisoned")
@@ -93,7 +93,7 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
 def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     """Gives the sum of all values of a key, also as its next state; misbehaves as `rows_model` does."""
     x, before = feeds["x"], feeds["sum"]
-    if np.isin(x, (KILLER, HANGING)).any():
+    if ((x == KILLER) | (x == HANGING)).any():
         return RunFailure(ENDED, ended_host=True)
     if (x == POISON).any():
         return RunFailure("poisoned")

@@ -422,7 +422,7 @@ class FakeLanes:
 
     All models compute the same; every run of the `broken` one fails. A run that `hangs` takes `run_timeout`. The lanes
     are in a host, which ends where the model gives a failure that says so: all batches that it runs fail with it. The
-    next host begins `start_seconds` later with what waits.
+    next host begins `start_seconds` later with the batches that wait. Between two that run alone go others.
     """
 
     more_ahead = 0
@@ -435,9 +435,11 @@ class FakeLanes:
         self._numbers = count()
         self._begins_at = 0.0  # the next host
         self._waiting: deque[Batch | ModelKey] = deque()  # a key: its warm-up batch
+        self._alone: deque[Batch] = deque()
+        self._spared: set[int] = set()  # batches that ran alone when their host was killed, by identity
+        self._turn = 0  # batches that may go before the next one that runs alone
         self._home: list[Finished] = []
-        self._probes_out = 0
-        self.in_flight = 0
+        self._batches_out = self._probes_out = 0
         self.began: list[tuple[Batch, float]] = []
         self.ran: list[Batch] = []
         self.probes = 0
@@ -449,19 +451,24 @@ class FakeLanes:
         self.broken: ModelKey | None = None
 
     @property
+    def in_flight(self) -> int:
+        return self._batches_out - len(self._alone)
+
+    @property
     def is_busy(self) -> bool:
-        return len(self._home) < self.in_flight + self._probes_out
+        return len(self._home) < self._batches_out + self._probes_out
 
     def submit(self, batch: Batch) -> None:
         self._clock.stirred += 1
-        self.in_flight += 1
+        self._batches_out += 1
         self._waiting.append(batch)
         self._start()
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
         self._clock.stirred += 1
-        self.in_flight += len(halves)
-        self._waiting.extendleft(reversed(halves))
+        self._batches_out += len(halves)
+        self._waiting.extendleft(reversed([half for half in halves if not half.is_alone]))
+        self._alone += [half for half in halves if half.is_alone]
         self._start()
 
     def probe(self, model: ModelKey) -> None:
@@ -472,7 +479,7 @@ class FakeLanes:
         self._start()
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        if not self.in_flight + self._probes_out:
+        if not self._batches_out + self._probes_out:
             return ()
         self._clock.wait(timeout, lambda: bool(self._home))
         home, self._home = self._home, []
@@ -480,11 +487,18 @@ class FakeLanes:
             if finished.batch is None:
                 self._probes_out -= 1
             else:
-                self.in_flight -= 1
+                self._batches_out -= 1
         return home
 
-    def end_host(self, why: str) -> Sequence[Batch]:
-        """End the host. Returns the batches that it ran: each fails. A warm-up batch is run again."""
+    def kill_host(self, why: str) -> Sequence[Batch]:
+        """Kill the host from outside. Returns the batches that fail: one that ran alone runs again the first time."""
+        spared = {n: b for n, b in self._running.items() if _is_alone(b) and id(b) not in self._spared}
+        self._spared.update(map(id, spared.values()))
+        self._alone.extendleft(self._running.pop(number) for number in spared)  # type: ignore[misc]  # batches
+        return self._end_host(why)
+
+    def _end_host(self, why: str) -> Sequence[Batch]:
+        """Let what the host ran fail, except a warm-up batch, which runs again. Returns the batches that fail."""
         ended = [*self._running.values()]
         self._running.clear()
         failure, batches = RunFailure(why, ended_host=True), [item for item in ended if isinstance(item, Batch)]
@@ -496,8 +510,8 @@ class FakeLanes:
         return batches
 
     def _start(self) -> None:
-        while self._clock.now >= self._begins_at and self._waiting and self._has_room_for(self._waiting[0]):
-            item, number = self._waiting.popleft(), next(self._numbers)
+        while self._clock.now >= self._begins_at and (item := self._next()) is not None:
+            number = next(self._numbers)
             self._running[number] = item
             seconds = self.seconds()
             if isinstance(item, Batch):
@@ -505,11 +519,18 @@ class FakeLanes:
                 seconds = self.run_timeout if self.hangs(item) else seconds
             self._clock.at(self._clock.now + seconds, lambda n=number, s=seconds: self._finish(n, s))  # type: ignore[misc]
 
-    def _has_room_for(self, item: Batch | ModelKey) -> bool:
-        """True if a lane is free. Nothing runs beside a batch that is to be alone."""
-        if any(map(_is_alone, [item, *self._running.values()])):
-            return not self._running
-        return len(self._running) < self._lanes
+    def _next(self) -> Batch | ModelKey | None:
+        if any(map(_is_alone, self._running.values())):
+            return None
+        if self._alone and not (self._turn and self._waiting):
+            if self._running:
+                return None
+            self._turn = self._lanes
+            return self._alone.popleft()
+        if not self._waiting or len(self._running) >= self._lanes:
+            return None
+        self._turn -= self._turn > 0
+        return self._waiting.popleft()
 
     def _finish(self, number: int, seconds: float) -> None:
         item = self._running.get(number)
@@ -524,7 +545,7 @@ class FakeLanes:
             outcome = self._model(batch.all_feeds)
         outputs, failure = (None, outcome) if isinstance(outcome, RunFailure) else (outcome, None)
         if failure is not None and failure.ended_host:
-            self.end_host(failure.message)
+            self._end_host(failure.message)
             return
         del self._running[number]
         self._home.append(Finished(batch, outputs, failure, seconds, model))

@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from worker import telemetry
 from worker.assembled_states import GIVE_UP_TIMEOUT
@@ -25,10 +26,12 @@ from worker.inference.host.messages import Order
 from worker.inference.host.process import HostProcess
 from worker.inference.host.shared_memory import Heap
 from worker.inference.lanes import BRIEF, PROBES_OF_LANES, InferenceLanes
-from worker.settings import BatchingSettings, Settings
+from worker.settings import BatchingSettings, ModelSettings, Settings
 
 if TYPE_CHECKING:
     from worker.inference.model import Model
+
+S = TypeVar("S", BatchingSettings, ModelSettings)
 
 
 class Engine(NamedTuple):
@@ -86,11 +89,17 @@ def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
     if limit is not None:  # said before a start that may fail for it
         by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
         events.noted("model_host_limited", memory_limit=limit, by=by)
-    order = Order(model, batching, heap.memory.fd, limit, os.getpid())
+    plain = _plain(model), _plain(batching, wanted_axes=batching.wanted_axes)
+    order = Order(*plain, heap.memory.fd, limit, os.getpid())
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     return lambda: Engine(lanes, keeper.facts, heap.room)
+
+
+def _plain(section: S, **reckoned: object) -> S:
+    """The section's values without its class, and values that the class reckons from them."""
+    return cast("S", SimpleNamespace(**section.model_dump(), **reckoned))
 
 
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:

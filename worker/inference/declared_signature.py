@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from worker.core.records import Array, Value
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.inference.session import Session
-from worker.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from worker.settings import ModelSettings
 
 _WORDS = {"FP16": "float16", "FP32": "float", "FP64": "double", "BYTES": "string"}
 # ONNX Runtime's names of the types.

@@ -7,10 +7,14 @@ Each run takes as long as a full one.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from worker.inference.declared_signature import Declared
 from worker.inference.facts import Padding
 from worker.inference.session import CUDA, TENSORRT, Session
-from worker.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from worker.settings import ModelSettings
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 PLANNED_ANEW = "on CUDA a convolution is planned anew for a batch of other rows than the one before it"

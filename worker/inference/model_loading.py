@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of, check_weight
@@ -21,7 +22,9 @@ from worker.inference.model_file import LoadableModel, digest_of, loadable_model
 from worker.inference.python_model import PythonSession, open_python
 from worker.inference.session import CUDA, Opened, Session, is_accelerated, operators
 from worker.inference.warm_up import ALWAYS_RUN, Feeds
-from worker.settings import BatchingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from worker.settings import BatchingSettings, ModelSettings
 
 
 def load(

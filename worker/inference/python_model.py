@@ -14,7 +14,7 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from worker.inference.declared_signature import TYPES, spec_of
 from worker.inference.facts import Device
 from worker.inference.onnxruntime_errors import is_out_of_memory, readable
 from worker.inference.session import CUDA_DRIVER, Opened, RunFailed, WrongOutput
-from worker.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from worker.settings import ModelSettings
 
 _NAME = "served_model"  # of the file as a module: its own name may be that of a library
 _CLASS = "Model"

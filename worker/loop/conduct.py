@@ -36,7 +36,6 @@ class Conduct:
     polled_beside_runs: int = 128
     drain_timeout: float = 20.0
     revoke_timeout: float = 10.0
-    lane_slice: float = LANE_SLICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

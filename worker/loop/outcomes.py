@@ -192,14 +192,14 @@ class Outcomes:
         """The parts of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile.
 
         Halves, but single records where the process ended: each failure costs a start of the model, and halves of 64
-        would take six.
+        would take six. A record whose partition was forgotten meanwhile does not run again.
         """
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
         if failure.ended_host and not batch.is_alone:
             check.failed()
-            return each_alone(batch)
+            return [one for one in each_alone(batch) if self._ledger.knows(one.chunks[0].place(0).places)]
         may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows)
         if sum(map(len, batch.chunks)) == 1 and not may_be_cut:
             check.failed(reject(batch.chunks[0], failure))

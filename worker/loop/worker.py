@@ -85,10 +85,7 @@ class Worker:
     @property
     def _lane_slice(self) -> float:
         """How long to wait for a lane before the topics are polled again; a lane that finishes ends the wait."""
-        is_restoring = self._states.wait is not None
-        if self._dispatch.has_backlog and not is_restoring:
-            return max(self._conduct.lane_slice, BACKLOG_SLICE)
-        return self._conduct.lane_slice
+        return BACKLOG_SLICE if self._dispatch.has_backlog and self._states.wait is None else LANE_SLICE
 
     # The steps of a turn
 

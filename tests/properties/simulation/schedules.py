@@ -166,7 +166,7 @@ class Play:
         """Somebody kills the process that has the model."""
         if (replica := self._any_living()) is not None:
             self._note(f"the host of {replica.process.name} is killed")
-            self.checker.was_killed(replica.lanes.end_host(ENDED))
+            self.checker.was_killed(replica.lanes.kill_host(ENDED))
 
     def _revive(self) -> None:
         """Start a new life at an empty post, with partitions."""

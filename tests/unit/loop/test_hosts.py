@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import CONDUCT, ENDED, HANGING, KILLER, POLICY, World, names
-from tests.chunks import P0, floats, offsets, record
+from tests.chunks import P0, P1, floats, offsets, record
 from tests.fakes import CHANGELOG
 from worker.core.failures import Code
 from worker.loop.conduct import Conduct
@@ -37,7 +37,7 @@ def test_a_record_that_ends_the_host_costs_its_neighbours_nothing(
 
     world.turn_for(5.0)
 
-    assert ran(world) == [[0, 1, 2, 3], [0], [1], [2], [3], [4, 5, 6, 7]]
+    assert ran(world) == [[0, 1, 2, 3], [0], [4, 5, 6, 7], [1], [2], [3]]
     assert world.lanes.hosts == 3
     assert world.answered() == names(*range(8))
     assert world.answered("error") == names(2)
@@ -111,13 +111,29 @@ def test_a_drain_finds_the_killer(*, exactly_once: bool) -> None:
 
 
 def test_a_host_that_is_killed_again_and_again_costs_no_answer() -> None:
-    """Somebody kills it from outside while records share a batch: each runs alone, and ends no host."""
+    """Each record of its batch runs alone, and again if the next host is killed, too."""
     world = world_of()
     for start in range(0, 40, 8):
         world.broker.append(*[record(at) for at in range(start, start + 8)])
         world.turn_until(lambda: world.lanes.in_flight)
-        world.lanes.end_host(ENDED)
+        world.lanes.kill_host(ENDED)
+        world.turn_for(0.052)
+        world.lanes.kill_host(ENDED)
         world.turn_for(1.0)
 
     assert world.answered("ok") == names(*range(40))
-    assert world.lanes.hosts == 6
+    assert world.lanes.hosts == 11
+
+
+def test_what_left_with_its_partition_does_not_run_again() -> None:
+    """A killer among it would end another host for nothing."""
+    world = World().start(P0, P1)
+    world.broker.append(*[record(at, KILLER) for at in range(2)], *[record(at, partition=P1) for at in range(2)])
+    world.turn_until(lambda: world.lanes.in_flight)
+
+    world.source.lose(P0)
+    world.turn_for(1.0)
+
+    assert world.lanes.hosts == 2
+    assert [len(batch) for batch in ran(world)] == [4, 1, 1]
+    assert world.broker.committed == {P1: 2}

@@ -123,19 +123,6 @@ def test_the_poll_does_not_wait_while_a_lane_runs() -> None:
     assert [timeout for _, timeout in world.source.polls] == [0.0] * 3
 
 
-def test_a_lane_is_waited_for_as_long_as_is_told() -> None:
-    """With a long `lane_slice`, one turn lasts until the lane is back."""
-    world = world_of(conduct=dataclasses.replace(CONDUCT, lane_slice=5.0))
-    world.lanes.seconds = lambda: 1.0
-    world.broker.append(*[record(at) for at in range(4)])
-    world.turn()
-    assert world.lanes.in_flight == 1
-
-    world.turn()
-
-    assert world.lanes.in_flight == 0
-
-
 def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:
     """The result of the warm-up batch is fetched like that of any batch."""
     world = world_of()

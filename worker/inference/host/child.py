@@ -1,6 +1,4 @@
-"""The host: a process that has the model and its lanes, and nothing else.
-
-    python -P -c '… worker.inference.host.child …' SOCKET FOLDER_OF_THIS_PACKAGE
+"""The host: a process that has the model and its lanes, and nothing else. `process.py` starts it.
 
 It loads the model of its order, answers with the facts, and then runs batches until its socket is closed or its parent
 dies. Each lane is a thread that takes a job from the socket, runs it, and answers; the kernel gives each job to one.
@@ -17,10 +15,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Barrier, Thread
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
 from worker.core.records import Array
@@ -50,10 +48,13 @@ class Runnable(Protocol):
     def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
-def main() -> NoReturn:
-    """Load the model, and run batches until the worker is done with us."""
+def main() -> None:
+    """Load the model, and run batches until the worker is done with us. The argument is our end of the socket."""
+    sys.stdout = sys.stderr  # which keeps nothing back that our end would lose
     channel = socket.socket(fileno=int(sys.argv[1]))
     order: Order = pickle.loads(channel.recv(LONGEST))  # noqa: S301  # from the worker
+    for fd in (channel.fileno(), order.memory):
+        os.set_inheritable(fd, False)
     _be_a_child(order)
     # What this process imports next may take long, and needs none of it to be refused.
     from worker.inference.model_loading import load_as_set  # noqa: PLC0415
@@ -63,7 +64,8 @@ def main() -> NoReturn:
         model = load_as_set(order.model, order.batching)
         facts = facts_of(model, order.batching.max_batch_size)
     except BadConfiguration as refusal:
-        send(channel, CannotLoad(str(refusal)))
+        with suppress(ConnectionError):
+            send(channel, CannotLoad(str(refusal)))
         os._exit(0)
     host = Host(channel, SharedMemory(order.memory), model, order.batching.lanes)
     host.serve(facts, probes=PROBES_OF_LANES if facts.is_accelerated else 0)
@@ -85,17 +87,25 @@ def _be_a_child(order: Order) -> None:
 
 
 class Host:
-    """Runs a model on as many threads as there are lanes. Owns the threads."""
+    """Runs a model on as many threads as there are lanes. Owns the threads. `leave` ends the process."""
 
-    def __init__(self, channel: socket.socket, memory: SharedMemory, model: Runnable, lanes: int) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        memory: SharedMemory,
+        model: Runnable,
+        lanes: int,
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
         self._channel = channel
         self._memory = memory
         self._begun = memory.begun()
         self._model = model
         self._lanes = Barrier(lanes)
+        self._leave = leave
         self._failure: str | None = None
 
-    def serve(self, facts: ModelFacts, *, probes: int) -> NoReturn:
+    def serve(self, facts: ModelFacts, *, probes: int) -> None:
         """Send the facts, and run batches until the worker is done with us.
 
         Before, all lanes run the warm-up batch so many times together, so that CUDA's libraries set themselves up for
@@ -103,16 +113,26 @@ class Host:
         """
         for lane in range(1, self._lanes.parties):
             Thread(target=self._serve, args=(probes,), name=f"lane-{lane}", daemon=True).start()
-        self._probe(probes)
-        if self._failure is not None:
-            send(self._channel, CannotLoad(self._failure))
-            os._exit(0)
-        send(self._channel, Loaded(facts))
-        self._take_jobs()
+        self._serve(probes, facts)
 
-    def _serve(self, probes: int) -> None:
-        self._probe(probes)
-        self._take_jobs()
+    def _serve(self, probes: int, facts: ModelFacts | None = None) -> None:
+        """Be a lane; the one with the facts sends them. However it ends, the process ends with it."""
+        buffer, status = bytearray(LONGEST), 0
+        try:
+            self._probe(probes)
+            if facts is not None:
+                send(self._channel, Loaded(facts) if self._failure is None else CannotLoad(self._failure))
+            while self._channel.recv_into(buffer):
+                self._run(pickle.loads(buffer))  # noqa: S301  # from the worker
+        except ConnectionError:  # the worker is done with us, before the end of a run
+            pass
+        except ModelBroken as lost:
+            with suppress(ConnectionError):
+                send(self._channel, Broken(str(lost)))
+        except BaseException:  # noqa: BLE001  # a lane must not die alone and in silence
+            traceback.print_exc()
+            status = 1
+        self._leave(status)
 
     def _probe(self, times: int) -> None:
         for _ in range(times):
@@ -122,27 +142,11 @@ class Host:
                 self._failure = fails_in_lanes(self._lanes.parties, outcome)
         self._lanes.wait()
 
-    def _take_jobs(self) -> NoReturn:
-        buffer = bytearray(LONGEST)
-        try:
-            while self._channel.recv_into(buffer):
-                self._run(pickle.loads(buffer))  # noqa: S301  # from the worker
-        except ConnectionError:  # the worker is done with us, and left something unread
-            os._exit(0)
-        except BaseException:  # noqa: BLE001  # a lane must not die alone and in silence
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-
     def _run(self, job: Job) -> None:
         number, feeds, start, room = job
         began = time.monotonic_ns()
         self._begun[number] = began
-        try:
-            outcome = self._model.probe() if feeds is None else self._model.run(self._feeds(feeds))
-        except ModelBroken as lost:
-            send(self._channel, Broken(str(lost)))
-            os._exit(0)
+        outcome = self._model.probe() if feeds is None else self._model.run(self._feeds(feeds))
         seconds = (time.monotonic_ns() - began) / 1e9
         if isinstance(outcome, RunFailure):
             send(self._channel, (number, seconds, outcome))
@@ -165,8 +169,5 @@ class Host:
 
 
 def send(channel: socket.socket, message: Message) -> None:
-    """Send a message, and wait while the worker has not fetched the ones before it. Ends this process if it is gone."""
-    try:
-        channel.send(pickle.dumps(message))
-    except ConnectionError:
-        os._exit(0)
+    """Send a message, and wait while the worker has not fetched the ones before it."""
+    channel.send(pickle.dumps(message))

@@ -53,6 +53,7 @@ class Keeper:
         while self._facts is None:
             host = self._host
             assert host is not None
+            host.look()
             self.receive(1.0)
             if not self.is_ready and host.is_over:
                 ended = host.end()
@@ -95,10 +96,9 @@ class Keeper:
         if host is None:
             if now >= self._start_again_at:
                 self._host = self._start()
-        elif host.has_exited:
-            host.receive(0.0)
-            host.is_over = True
-        elif not self.is_ready and self._facts is not None:
+            return
+        host.look()
+        if not self.is_ready and self._facts is not None:
             most = TIMES_THE_FIRST_START * self._first_start + BEYOND_THE_FIRST_START
             if now - host.started_at > most:
                 host.kill(HostEnd.HANG, f"took longer than {most:.0f} s to load the model")

@@ -27,12 +27,14 @@ from worker.inference.host.messages import Place, Ran
 from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
 
+SETTING = " (WORKER_MODEL__RUN_TIMEOUT_S)"  # of the longest run
 # Seconds between two looks at how long runs take, and at a host that has nothing to do.
 LOOK_AGAIN_AFTER = 0.05
 # A look that is so late means that this whole process stood still (SIGSTOP, a suspended machine).
 STOOD_STILL = 5.0
-# Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, and at
-# least so many seconds, if the limit is not less. Otherwise a record that hangs takes the limit twice.
+# Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, at least
+# so many seconds, and no more than the limit. Otherwise a record that hangs takes the limit twice. After any other end,
+# or where no run has succeeded yet, each record has all the time: it may be slower than any before it.
 TIMES_THE_LONGEST = 10.0
 ALONE_AT_LEAST = 5.0
 # So many batches are given ahead that there is work for these seconds, at least one and at most so many: when loop and
@@ -72,7 +74,6 @@ class HostLanes:
         self._keeper = keeper
         self._heap = heap
         self._begun = heap.memory.begun()
-        self._most_room = len(heap.memory.bytes) // (4 * (lanes + MOST_AHEAD))  # for the outputs of one run
         self._run_timeout = run_timeout
         self._clock = clock
         self._lanes = lanes
@@ -84,11 +85,12 @@ class HostLanes:
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
+        self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # so all rooms together take half of it
         self._longest = 0.0  # seconds of the longest run that succeeded
-        self._took_at = 0.0  # when the host last took a job, or was given its first one
-        self._hung = False  # the host that ended last took too long
+        self._hung = False  # the host that ended last did so because it took too long
         self._usual = AHEAD  # seconds of a run in the mean
         self._next_look = self._looked_at = self._awake_since = clock()
+        self._moved_at = clock()  # when the host last gave a run back, or got one while it had none
 
     @property
     def in_flight(self) -> int:
@@ -180,11 +182,10 @@ class HostLanes:
     def _send(self, run: _Run) -> None:
         number = self._numbers.pop()
         feeds, rows = (None, 1) if run.batch is None else (self._places(run, run.batch), run.batch.rows)
-        # Longer outputs come in a memory of their own.
         run.room = self._heap.take(min(self._outputs * ALIGNMENT + rows * self._row_bytes, self._most_room))
         self._begun[number] = 0
         if not self._given:
-            self._took_at = self._clock()
+            self._moved_at = self._clock()
         self._given[number] = run
         self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
@@ -224,9 +225,9 @@ class HostLanes:
         run = self._given.pop(number)
         self._begun[number] = 0
         self._numbers.append(number)
-        self._took_at = self._clock()
+        self._moved_at = self._clock()
         if isinstance(outcome, RunFailure):
-            if outcome.code is Code.RESOURCE_EXHAUSTED and self._given and self._lanes > 1:  # alone it may have enough
+            if outcome.code is Code.RESOURCE_EXHAUSTED and self._lanes > 1 and self._given:  # alone it may have enough
                 self._alone.append(_Run(run.batch, is_alone=True))
             else:
                 self._finish(run, seconds, failure=outcome)
@@ -253,17 +254,25 @@ class HostLanes:
         if now - self._looked_at > STOOD_STILL:
             self._awake_since = now
         self._looked_at, self._next_look = now, now + LOOK_AGAIN_AFTER
-        for number, run in self._given.items():
-            began, limit = self._begun[number] / 1e9, self._limit(run)
-            if began and now - max(began, self._awake_since) > limit:
-                self._keeper.kill(HostEnd.HANG, f"ran for more than {limit:.0f} s (WORKER_MODEL__RUN_TIMEOUT_S)")
-        # One that is stopped, or whose interpreter is locked for ever, takes nothing.
-        if self._given and not self._begun.any() and now - max(self._took_at, self._awake_since) > self._run_timeout:
-            self._keeper.kill(HostEnd.HANG, f"took no batch for {self._run_timeout:.0f} s")
+        if (why := self._overdue(now)) is not None:
+            self._keeper.kill(HostEnd.HANG, why)
         self._keeper.look()
 
+    def _overdue(self, now: float) -> str | None:
+        """Why the host counts as hung, in words that follow "the model's process"; None if it does not."""
+        begun = {number: self._begun[number] / 1e9 for number in self._given}
+        for number, began in begun.items():
+            limit = self._limit(self._given[number])
+            if began and now - max(began, self._awake_since) > limit:
+                which = SETTING if limit == self._run_timeout else ", and no run that succeeded took so long"
+                return f"ran for more than {limit:.0f} s{which}"
+        silent = now - max(self._moved_at, self._awake_since)
+        if begun and not any(begun.values()) and silent > self._run_timeout:
+            return f"began no run for more than {self._run_timeout:.0f} s{SETTING}"
+        return None
+
     def _limit(self, run: _Run) -> float:
-        if not run.is_after_hang:
+        if not run.is_after_hang or not self._longest:
             return self._run_timeout
         return min(self._run_timeout, max(ALONE_AT_LEAST, TIMES_THE_LONGEST * self._longest))
 

@@ -7,22 +7,28 @@ Those of a run are plain tuples, because named ones take three times as long.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from worker.core.failures import RunFailure
 from worker.inference.facts import ModelFacts
-from worker.settings import BatchingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from worker.settings import BatchingSettings, ModelSettings
 
 # Bytes of the longest message. A run of a model with 5,000 inputs takes 250 KB.
 LONGEST = 400 * 1024
-# The most batches that a host holds at a time, with 64 lanes; the mapping begins with a number for each.
+# A host holds fewer batches at a time: one for each of 64 lanes, and some ahead. The mapping begins with a number for
+# each.
 MOST_RUNS = 128
 
 
 class Order(NamedTuple):
-    """The first message to a host: the model to load. `parent` is the worker's process."""
+    """The first message to a host: the model to load. `parent` is the worker's process.
+
+    The sections are plain objects of their values: the classes bring pydantic, 21 MB and 0.2 s of CPU (2026-11).
+    """
 
     model: ModelSettings
     batching: BatchingSettings

@@ -12,18 +12,18 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from worker.core.records import HostEnd
 from worker.inference.host.messages import LONGEST, Job, Message, Order
 from worker.inference.host.shared_memory import SharedMemory
 
-# What the child runs. By `-m` it would import a folder "worker" of the current directory in the place of this package.
-_CHILD = "import sys; sys.path.insert(0, sys.argv[2]); from worker.inference.host.child import main; main()"
-_IMPORTED_FROM = Path(__file__).parents[3]
 # Seconds from the end of its socket to its end; a process that is killed by the kernel needs a few milliseconds.
 LAST_MOMENTS = 1.0
+
+# It imports from where we do. With `-m` it would look into the folder that we stand in first, which may have a
+# `worker.py` of its own.
+PROGRAM = "import sys; sys.path[:] = {}; from worker.inference.host.child import main; main()"
 
 
 class Ended(NamedTuple):
@@ -42,22 +42,27 @@ class HostProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
+        ours.send(pickle.dumps(order))  # before there is a process, which may end at once
         with theirs:
             passed = theirs.fileno()
             # A process group of its own: what the model starts is killed with it, and Ctrl-C does not reach it.
             self._process = subprocess.Popen(  # noqa: S603  # our own program
-                [sys.executable, "-P", "-c", _CHILD, str(passed), str(_IMPORTED_FROM)],
+                [sys.executable, "-c", PROGRAM.format(list(map(str, sys.path))), str(passed)],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.__stderr__,
                 pass_fds=(passed, order.memory),
                 process_group=0,
                 env=_environment(order.model.intra_op_num_threads),
             )
-        self._channel = ours
-        self._channel.send(pickle.dumps(order))
+        self._talk_over(ours)
+
+    def _talk_over(self, channel: socket.socket) -> None:
+        """Talk over this end of a pair of sockets from now on."""
+        self._channel = channel
         self._buffer = bytearray(LONGEST)
         self._waiting = select.poll()
-        self._waiting.register(ours, select.POLLIN)
+        self._waiting.register(channel, select.POLLIN)
+        self._is_gone = False
         self.is_over = False  # nothing more comes
         self._verdict: Ended | None = None  # why we ended it
 
@@ -73,24 +78,24 @@ class HostProcess:
     def receive(self, timeout: float) -> Sequence[tuple[Message, SharedMemory | None]]:
         """The messages that came, after at most `timeout` seconds for the first, each with the memory it brought."""
         messages: list[tuple[Message, SharedMemory | None]] = []
-        patience = timeout * 1000
+        patience = 0 if self._is_gone else timeout * 1000
         while not self.is_over and self._waiting.poll(patience):
             patience = 0
             try:
                 count, extra, *_ = self._channel.recvmsg_into([self._buffer], _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
-            except ConnectionResetError:  # it ended with a job unread; what it sent before can still be read
+            except ConnectionResetError:  # it ended with a job unread; what it said before comes next
                 continue
             if not count:
                 self.is_over = True
                 break
             message: Message = pickle.loads(self._buffer)  # noqa: S301  # from our child
             messages.append((message, _memory_of(extra) if extra else None))
+        self.is_over = self.is_over or self._is_gone
         return messages
 
-    @property
-    def has_exited(self) -> bool:
-        """True if the process is gone. Something that it started may still hold its socket."""
-        return self._process.poll() is not None
+    def look(self) -> None:
+        """Let the next `receive` be the last one if the process is gone. What it started may still hold its socket."""
+        self._is_gone = self._process.poll() is not None
 
     def kill(self, cause: HostEnd, why: str) -> None:
         """End it at once, and all that it started."""

@@ -1,0 +1,600 @@
+"""The lanes of a host that ends, hangs, or gives more than there is room for. `tests/contract` has what all promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.chunks import chunk, signature, spec
+from tests.fakes import MODEL
+from tests.hosts import CRASH, FACTS, KILLED, PATIENCE, Hosts
+from worker.core.chunk import Batch, Finished
+from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.records import Array, ClosedBy, HostEnd
+from worker.core.tensors.stacking import halve
+from worker.inference.host import child
+from worker.inference.host.lanes import MOST_AHEAD
+from worker.inference.host.process import Ended
+from worker.inference.host.shared_memory import address_of
+
+HUNG = Ended(HostEnd.HANG, "ran for more than 60 s")
+ENDED = RunFailure(f"its process {CRASH.why}", ended_host=True)
+
+
+def batch(number: int, rows: int = 1, *, is_alone: bool = False) -> Batch:
+    feeds = {"x": np.full((rows, 4), number, np.float32)}
+    return Batch([chunk()], feeds, rows, ClosedBy.SIZE, is_alone=is_alone)
+
+
+def numbers(home: Sequence[Finished]) -> list[int]:
+    return [-1 if f.batch is None else int(f.batch.feeds["x"][0, 0]) for f in home]
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    hosts = Hosts()
+    yield hosts
+    hosts.close()
+
+
+@pytest.fixture
+def two_lanes() -> Iterator[Hosts]:
+    hosts = Hosts(lanes=2)
+    yield hosts
+    hosts.close()
+
+
+class Echo:
+    """Gives back what it got: each input."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        return list(feeds.values())
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return []
+
+
+class Made:
+    """Gives these outputs in turn."""
+
+    def __init__(self, *outputs: Sequence[Array]) -> None:
+        self._outputs = list(outputs)
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:  # of a model
+        return self._outputs.pop(0)
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return []
+
+
+# Ends
+
+
+def test_what_a_host_had_begun_has_failed_and_what_it_had_not_begun_runs_on_the_next(hosts: Hosts) -> None:
+    """The batch that waited in the host, and the one behind it, keep their order."""
+    for number in range(3):
+        hosts.lanes.submit(batch(number))
+    assert hosts.began() == 0
+
+    hosts.at.ends()
+    (failed,) = hosts.fetch(1)
+    hosts.let(None, None)
+    rest = hosts.fetch(2)
+
+    assert numbers([failed]) == [0]
+    assert (failed.outputs, failed.failure) == (None, ENDED)
+    assert failed.seconds >= 0
+    assert numbers(rest) == [1, 2]
+    assert [f.failure for f in rest] == [None, None]
+    assert hosts.ended == [(*CRASH, 2)]
+    assert hosts.started == ["the worker starts", f"the one before it {CRASH.why}"]
+    assert hosts.lanes.in_flight == 0
+
+
+def test_all_that_ran_side_by_side_has_failed(two_lanes: Hosts) -> None:
+    """Nobody knows which run it was."""
+    for number in range(3):
+        two_lanes.lanes.submit(batch(number))
+    begun = sorted([two_lanes.began(), two_lanes.began()])
+
+    two_lanes.at.ends()
+    failed = two_lanes.fetch(2)
+    two_lanes.let(None)
+
+    assert begun == sorted(numbers(failed)) == [0, 1]
+    assert [f.failure for f in failed] == [ENDED, ENDED]
+    assert numbers(two_lanes.fetch(1)) == [2]
+
+
+def test_a_run_that_had_ended_before_its_host_did_is_no_failure(hosts: Hosts) -> None:
+    """Its outputs lie in memory that outlives the host."""
+    hosts.lanes.submit(batch(0))
+    hosts.lanes.submit(batch(1))
+    hosts.let(None)
+    assert [hosts.began(), hosts.began()] == [0, 1]
+
+    hosts.at.ends()
+    first, second = hosts.fetch(2)
+
+    assert first.outputs is not None
+    assert first.outputs[0].tolist() == [[0.0] * 4]
+    assert (numbers([second]), second.failure) == ([1], ENDED)
+
+
+def test_what_is_submitted_while_no_host_is_ready_waits_for_it(hosts: Hosts) -> None:
+    """The end is seen late, so the first batch is sent to nobody."""
+    hosts.at.ends()
+    for number in range(4):
+        hosts.lanes.submit(batch(number))
+    hosts.lanes.finished(0.0)
+
+    hosts.let(None, None, None, None)
+
+    assert numbers(hosts.fetch(4)) == [0, 1, 2, 3]
+
+
+def test_records_that_must_run_alone_do_so_and_others_go_between(hosts: Hosts) -> None:
+    """Nothing is in the host next to one of them; between two go as many others as a host holds."""
+    for number in range(2):
+        hosts.lanes.submit(batch(number))
+    assert hosts.began() == 0
+    hosts.lanes.resubmit([batch(number, is_alone=True) for number in (10, 11, 12)])
+    for number in range(2, 6):
+        hosts.lanes.submit(batch(number))
+    assert hosts.lanes.in_flight == 6  # those that wait to run alone are not counted
+
+    held = []
+    home = []
+    for _ in range(9):
+        held.append(sorted(numbers([Finished(run.batch, None, None, 0, MODEL) for run in hosts.lanes._given.values()])))
+        hosts.let(None)
+        home += hosts.fetch(1)
+
+    assert numbers(home) == [0, 1, 10, 2, 3, 11, 4, 5, 12]
+    assert [of for of in held if len(of) == 1 and of[0] >= 10] == [[10], [11], [12]]
+    assert all(max(of) < 10 for of in held if len(of) > 1)
+
+
+def test_a_lone_record_whose_run_ends_the_host_has_failed(hosts: Hosts) -> None:
+    """There is nobody else to blame."""
+    hosts.lanes.resubmit([batch(7, is_alone=True)])
+    assert hosts.began() == 7
+
+    hosts.at.ends()
+
+    (failed,) = hosts.fetch(1)
+    assert failed.failure == ENDED
+
+
+def test_a_kill_from_outside_spares_a_lone_record_once(hosts: Hosts) -> None:
+    """Who kills from outside does not mean a single record; a record that takes all memory is killed again."""
+    hosts.lanes.resubmit([batch(7, is_alone=True), batch(8, is_alone=True)])
+    assert hosts.began() == 7
+    hosts.at.ends(KILLED)
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    assert hosts.began() == 7  # before its neighbour
+
+    hosts.at.ends(KILLED)
+
+    (failed,) = hosts.turn_until(lambda: len(hosts.started) == 3)
+    assert numbers([failed]) == [7]
+    assert failed.failure == RunFailure(f"its process {KILLED.why}", ended_host=True)
+    assert hosts.began() == 8
+
+
+@pytest.mark.parametrize("ended", [CRASH, KILLED])
+def test_a_host_that_ends_in_its_warm_up_batch_is_replaced_once(hosts: Hosts, ended: Ended) -> None:
+    """The next has run it to become ready; if it ends in it too, the device is broken."""
+    hosts.lanes.probe(MODEL)
+    assert hosts.began() == -1
+    hosts.at.ends(ended)
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    assert hosts.began() == -1
+
+    hosts.at.ends(ended)
+
+    (failed,) = hosts.fetch(1)
+    assert (failed.batch, failed.failure) == (None, RunFailure(f"its process {ended.why}", ended_host=True))
+
+
+def test_a_lane_with_a_defect_ends_its_host(hosts: Hosts) -> None:
+    """It does not die alone and in silence."""
+    hosts.lanes.submit(batch(0))
+    hosts.let(TypeError("a defect"))
+
+    (failed,) = hosts.fetch(1)
+
+    assert failed.failure == RunFailure("its process ended with exit status 1", ended_host=True)
+
+
+def test_a_lost_device_ends_its_host_with_the_model_s_own_words(hosts: Hosts) -> None:
+    """A batch that waits in the host does not hide them."""
+    hosts.lanes.submit(batch(0))
+    hosts.lanes.submit(batch(1))
+    hosts.let(ModelBroken("CUDA failure 700"))
+
+    (failed,) = hosts.fetch(1)
+
+    assert failed.failure == RunFailure("its process gave up: CUDA failure 700", ended_host=True)
+    assert hosts.ended == [(HostEnd.CRASH, "gave up: CUDA failure 700", 2)]
+
+
+# Time
+
+
+def test_a_run_over_its_limit_ends_the_host(hosts: Hosts) -> None:
+    """Not before; and the batch that waits in it runs on the next."""
+    hosts.lanes.submit(batch(0))
+    hosts.lanes.submit(batch(1))
+    assert hosts.began() == 0
+    for _ in range(59):
+        hosts.later += 1
+        assert not hosts.lanes.finished(0.0)
+
+    hosts.later += 2
+    (failed,) = hosts.turn_until(lambda: len(hosts.started) == 2)
+
+    assert failed.failure is not None
+    assert failed.failure.message == "its process ran for more than 60 s (WORKER_MODEL__RUN_TIMEOUT_S)"
+    assert failed.failure.ended_host
+    assert hosts.ended[0][0] is HostEnd.HANG
+    assert hosts.began() == 1
+
+
+@pytest.mark.parametrize(("longest", "limit"), [(0.01, 5), (2, 20), (30, 60)])
+def test_a_record_of_a_batch_that_hung_has_ten_times_the_longest_run_that_succeeded(
+    hosts: Hosts, longest: float, limit: int
+) -> None:
+    """But five seconds at least, and no more than the limit of all runs."""
+    hosts.lanes.submit(batch(0))
+    assert hosts.began() == 0
+    hosts.at.ends(HUNG)
+    hosts.fetch(1)
+    hosts.lanes._longest = longest
+    hosts.lanes.resubmit([batch(7, is_alone=True)])
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    assert hosts.began() == 7
+
+    for _ in range(limit - 1):
+        hosts.later += 1
+        assert not hosts.lanes.finished(0.0)
+    hosts.later += 2
+    (failed,) = hosts.fetch(1)
+
+    assert failed.failure is not None
+    assert failed.failure.message.startswith(f"its process ran for more than {limit} s")
+    assert ("RUN_TIMEOUT_S" in failed.failure.message) == (limit == 60)
+
+
+@pytest.mark.parametrize(("ended", "longest"), [(HUNG, 0.0), (KILLED, 0.01), (CRASH, 0.01)])
+def test_a_lone_record_has_all_the_time_after_another_end_or_while_no_run_has_succeeded(
+    hosts: Hosts, ended: Ended, longest: float
+) -> None:
+    """It may need longer than any before it, and its host have died of another record, or been killed."""
+    hosts.lanes.submit(batch(0))
+    assert hosts.began() == 0
+    hosts.at.ends(ended)
+    hosts.fetch(1)
+    hosts.lanes._longest = longest
+    hosts.lanes.resubmit([batch(7, is_alone=True)])
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    assert hosts.began() == 7
+
+    for _ in range(59):
+        hosts.later += 1
+        assert not hosts.lanes.finished(0.0)
+
+    assert hosts.at.ended is None
+
+
+def test_a_host_that_stood_still_with_the_whole_machine_gets_its_time_again(hosts: Hosts) -> None:
+    """Nobody looked meanwhile either."""
+    hosts.lanes.submit(batch(0))
+    assert hosts.began() == 0
+    hosts.later += 3600
+
+    for _ in range(59):
+        assert not hosts.lanes.finished(0.0)
+        hosts.later += 1
+    assert hosts.at.ended is None
+    hosts.later += 2
+
+    assert hosts.fetch(1)[0].failure is not None
+
+
+def test_a_host_that_begins_nothing_is_ended_and_nothing_has_failed(hosts: Hosts) -> None:
+    """It was stopped, or a thread of the model keeps the interpreter."""
+    hosts.of_lanes = 0
+    hosts.at.ends()
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    hosts.lanes.submit(batch(0))
+    hosts.of_lanes = 1
+    for _ in range(59):
+        hosts.later += 1
+        hosts.lanes.finished(0.0)
+    assert hosts.at.ended is None
+
+    hosts.later += 2
+    hosts.turn_until(lambda: len(hosts.started) == 3)
+    hosts.let(None)
+
+    assert hosts.fetch(1)[0].failure is None
+    assert hosts.ended[1] == (HostEnd.HANG, "began no run for more than 60 s (WORKER_MODEL__RUN_TIMEOUT_S)", 1)
+
+
+def test_a_batch_behind_a_long_run_is_not_late_when_that_ends(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own time has only begun."""
+    monkeypatch.setattr(child, "time", SimpleNamespace(monotonic_ns=lambda: int(hosts.clock() * 1e9)))
+    hosts.lanes.submit(batch(0))
+    hosts.lanes.submit(batch(1))
+    assert hosts.began() == 0
+    for _ in range(59):
+        hosts.later += 1
+        hosts.lanes.finished(0.0)
+    hosts.let(None)
+    hosts.fetch(1)
+    assert hosts.began() == 1
+
+    hosts.later += 2
+    hosts.lanes.finished(0.0)
+
+    assert hosts.at.ended is None
+
+
+def test_a_reply_that_came_in_time_counts_however_late_it_is_fetched(hosts: Hosts) -> None:
+    """The loop may have been busy for longer than the limit."""
+    hosts.lanes.submit(batch(0))
+    hosts.let(None)
+    assert hosts.began() == 0
+    hosts.lanes._keeper._host._waiting.poll(PATIENCE * 1000)  # type: ignore[union-attr]  # until the reply is here
+    hosts.later += 100
+
+    (ran,) = hosts.fetch(1)
+
+    assert ran.failure is None
+
+
+# Starts
+
+
+def test_a_host_that_does_not_start_three_times_is_the_device(hosts: Hosts) -> None:
+    """One second lies between two starts."""
+    hosts.facts = None
+    hosts.lanes.submit(batch(0))
+    hosts.at.ends()
+    hosts.lanes.finished(0.0)
+
+    counts = []
+    for _ in range(2):
+        hosts.at.ends()
+        hosts.lanes.finished(0.0)
+        hosts.later += 0.9
+        hosts.lanes.finished(0.0)
+        counts.append(len(hosts.hosts))
+        hosts.later += 0.2
+        hosts.lanes.finished(0.0)
+        counts.append(len(hosts.hosts))
+    hosts.at.ends()
+
+    assert counts == [2, 3, 3, 4]
+    with pytest.raises(ModelBroken, match="ended 3 times in a row before its warm-up was over"):
+        hosts.lanes.finished(0.0)
+
+
+def test_failed_starts_are_forgotten_when_one_succeeds(hosts: Hosts) -> None:
+    """Only those in a row count."""
+    for _ in range(3):
+        hosts.facts = None
+        hosts.at.ends()
+        for _ in range(2):
+            hosts.lanes.finished(0.0)
+            hosts.at.ends()
+            hosts.lanes.finished(0.0)
+            hosts.later += 1.1
+        hosts.facts = FACTS
+        hosts.turn_until(lambda: hosts.keeper.is_ready)
+
+    hosts.lanes.submit(batch(0))
+    hosts.let(None)
+    assert numbers(hosts.fetch(1)) == [0]
+
+
+def test_a_host_that_loads_another_model_is_a_failed_start(hosts: Hosts) -> None:
+    """The records in flight were decoded for the one before."""
+    hosts.facts = replace(FACTS, signature=signature(spec(dims=(2,))))
+    hosts.at.ends()
+
+    hosts.turn_until(lambda: len(hosts.ended) == 2)
+
+    end, why, _ = hosts.ended[1]
+    assert end is HostEnd.CRASH
+    assert why == "loaded another model than the worker began with: its file was replaced"
+    assert hosts.started == ["the worker starts"]
+
+
+def test_a_host_that_takes_too_long_to_start_is_ended(hosts: Hosts) -> None:
+    """Ten times the first start and a minute."""
+    hosts.facts = None
+    hosts.at.ends()
+    hosts.lanes.finished(0.0)
+    hosts.later += 59
+    hosts.lanes.finished(0.0)
+    assert len(hosts.ended) == 1
+
+    hosts.later += 10
+    hosts.turn_until(lambda: len(hosts.ended) == 2)
+
+    assert hosts.ended[1][0] is HostEnd.HANG
+    assert "to load the model" in hosts.ended[1][1]
+
+
+# Tensors
+
+
+def outputs_of(run: Finished) -> Sequence[Array]:
+    assert run.outputs is not None
+    return run.outputs
+
+
+def test_outputs_longer_than_their_room_come_in_a_memory_of_their_own() -> None:
+    """From the next run on there is room for as many bytes a row."""
+    long = np.arange(3000, dtype=np.int64).reshape(3, 1000)
+    hosts = Hosts(runner=Made([long], [long[:2]], [long + 1]))
+    rooms = []
+    for rows in (3, 2, 3):
+        hosts.lanes.submit(batch(0, rows))
+        rooms += [len(run.room) for run in hosts.lanes._given.values() if run.room is not None]
+        (run,) = hosts.fetch(1)
+        assert np.array_equal(outputs_of(run)[0], long[:rows] + (len(rooms) == 3))
+
+    assert rooms == [64, 64 + 16000, 64 + 24000]
+    hosts.close()
+
+
+def test_one_row_of_huge_outputs_leaves_memory_for_the_batches_after_it() -> None:
+    """The room for a batch of such rows would not fit: its outputs come in a memory of their own."""
+    huge, small = np.zeros((1, 1 << 18), np.uint8), np.zeros((256, 4), np.uint8)
+    hosts = Hosts(runner=Made([huge], [small], [small]), memory=1 << 22)
+    for rows in (1, 256, 256):
+        hosts.lanes.submit(batch(0, rows))
+        (run,) = hosts.fetch(1)
+        assert len(outputs_of(run)[0]) == rows
+    hosts.close()
+
+
+def test_texts_numbers_and_nothing_cross_as_they_are() -> None:
+    """Feeds outside the shared memory, states among them, are copied; outputs without elements have their shape."""
+    hosts = Hosts(runner=Echo())
+    feeds = {
+        "texts": np.array([["a", "ü\0"], ["", "🎂"]], object),
+        "halves": np.array([[1.5], [2.5]], np.float16),
+        "flags": np.array([True, False]),
+        "nothing": np.empty((2, 0, 3), np.float32),
+        "turned": np.arange(6, dtype=np.int32).reshape(3, 2).T,
+    }
+    states = {"state": np.array([[1.0], [2.0]])}
+    hosts.lanes.submit(Batch([chunk()], feeds, 2, ClosedBy.SIZE, states))
+
+    (run,) = hosts.fetch(1)
+
+    for got, put in zip(outputs_of(run), (*feeds.values(), *states.values()), strict=True):
+        assert (got.dtype, got.shape, got.tolist()) == (put.dtype, put.shape, put.tolist())
+    hosts.close()
+
+
+def test_feeds_in_the_shared_memory_are_not_copied_and_neither_are_halves_of_them() -> None:
+    """The rows of a half are in one piece."""
+    hosts = Hosts(runner=Echo())
+    array = hosts.heap.room(64).empty((4, 4), np.dtype(np.float32))
+    array[:] = np.arange(16).reshape(4, 4)
+    whole = Batch([chunk(0, 1, 2, 3)], {"x": array}, 4, ClosedBy.SIZE)
+    hosts.lanes.resubmit(halve(whole))
+    copies = [run.copies for run in hosts.lanes._given.values()]
+
+    first, second = hosts.fetch(2)
+
+    assert copies == [None, None]
+    assert outputs_of(first)[0].tolist() == array[:2].tolist()
+    assert outputs_of(second)[0].tolist() == array[2:].tolist()
+    hosts.close()
+
+
+def test_memory_comes_back_when_nothing_refers_to_it() -> None:
+    """An output is as good as long as somebody holds it, or a part of it."""
+    hosts = Hosts(runner=Echo())
+    kept = []
+    for number in range(3):
+        hosts.lanes.submit(batch(number))
+        (run,) = hosts.fetch(1)
+        kept.append(outputs_of(run)[0][0, 1:3])
+    del run
+    values = [part.tolist() for part in kept]
+    places = {address_of(part) for part in kept}
+    lent = len(hosts.heap._lent)
+    kept.clear()
+    hosts.heap._put_back()
+
+    assert values == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+    assert len(places) == 3
+    assert lent > len(hosts.heap._lent) == 0
+    hosts.close()
+
+
+# How much a host gets ahead
+
+
+def test_a_host_gets_more_brief_batches_ahead(hosts: Hosts) -> None:
+    """As much as three milliseconds of work, but sixteen batches at most; those of a slow model one."""
+    counts = []
+    for usual in (1.0, 0.003, 0.0015, 0.001, 0.00001):
+        hosts.lanes._usual = usual
+        counts.append((hosts.lanes.more_ahead, hosts.lanes.is_busy))
+
+    assert counts == [(0, False), (0, False), (1, False), (2, False), (MOST_AHEAD - 1, False)]
+
+
+def test_lanes_of_brief_batches_need_not_be_looked_after(hosts: Hosts) -> None:
+    """The loop fetches their outputs in its own time."""
+    hosts.lanes.submit(batch(0))
+    busy = []
+    for usual in (0.001, 0.0004):
+        hosts.lanes._usual = usual
+        busy.append(hosts.lanes.is_busy)
+
+    assert busy == [True, False]
+
+
+def test_a_host_has_numbers_for_as_many_lanes_as_may_be_set() -> None:
+    """And for all that may be given ahead of them."""
+    hosts = Hosts(lanes=64, runner=Echo())
+    hosts.lanes._usual = 1e-9
+    for number in range(100):
+        hosts.lanes.submit(batch(number))
+
+    assert sorted(numbers(hosts.fetch(100))) == list(range(100))
+    hosts.close()
+
+
+def test_memory_that_ran_out_next_to_other_runs_is_tried_alone(two_lanes: Hosts) -> None:
+    """And not where there was no other lane."""
+    no_memory = RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
+    for number in range(2):
+        two_lanes.lanes.submit(batch(number))
+    assert sorted([two_lanes.began(), two_lanes.began()]) == [0, 1]
+    two_lanes.let(no_memory)
+    two_lanes.turn_until(lambda: two_lanes.lanes.in_flight == 1)  # the other waits to run alone
+    two_lanes.let(None)
+    first = two_lanes.fetch(1)
+    again = two_lanes.began()
+    two_lanes.let(no_memory)
+    (failed,) = two_lanes.fetch(1)
+
+    assert sorted([*numbers(first), again]) == [0, 1]
+    assert (numbers([failed]), failed.failure) == ([again], no_memory)
+
+
+def test_a_single_lane_does_not_run_again_what_ran_out_of_memory(hosts: Hosts) -> None:
+    """The batch behind it had not begun."""
+    no_memory = RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
+    hosts.lanes.submit(batch(0))
+    hosts.lanes.submit(batch(1))
+    hosts.let(no_memory, None)
+
+    assert [f.failure for f in hosts.fetch(2)] == [no_memory, None]
+
+
+def test_closing_drops_what_waits_and_ends_the_host(hosts: Hosts) -> None:
+    """A run that hangs does not keep it."""
+    for number in range(3):
+        hosts.lanes.submit(batch(number))
+    hosts.lanes.resubmit([batch(3, is_alone=True)])
+    assert hosts.began() == 0
+
+    hosts.lanes.close(0.5)
+
+    assert hosts.at.ended == (HostEnd.CRASH, "was closed after 0.5 s")
+    assert len(hosts.hosts) == 1
