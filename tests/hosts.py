@@ -19,8 +19,8 @@ from tests.chunks import signature
 from worker.core.chunk import Finished
 from worker.core.failures import RunFailure
 from worker.core.records import Array, HostEnd
-from worker.inference.facts import Device, Independence, ModelFacts
-from worker.inference.host.child import Host, Runnable, send
+from worker.inference.facts import Device, Independence, ModelFacts, Runnable
+from worker.inference.host.child import Host, send
 from worker.inference.host.keeper import Keeper
 from worker.inference.host.lanes import HostLanes
 from worker.inference.host.messages import Loaded
@@ -122,18 +122,20 @@ class Hosts:
         run_timeout: float = 60.0,
         runner: Runnable | None = None,
         memory: int = 1 << 24,
+        of_lanes: int | None = None,
+        facts: ModelFacts = FACTS,
     ) -> None:
         self.heap = Heap(memory)
         self.later = 0.0
-        self.facts: ModelFacts | None = FACTS
+        self.facts: ModelFacts | None = facts
         self.hosts: list[ThreadHost] = []
         self.runners: list[SteeredRunner] = []
         self.started: list[str] = []  # why
         self.ended: list[tuple[HostEnd, str, int]] = []
-        self.of_lanes, self._runner = lanes, runner
+        self.of_lanes, self._runner = lanes if of_lanes is None else of_lanes, runner
         self.keeper = Keeper(self._start, self, self.clock)
         self.lanes = HostLanes(self.keeper, self.heap, lanes, run_timeout, self.clock)
-        assert self.keeper.facts == FACTS
+        assert self.keeper.facts == facts
 
     @property
     def at(self) -> ThreadHost:

@@ -1,6 +1,6 @@
-"""Builds the part of a worker that runs its model: in a host, a process of its own, or on threads of this one.
+"""Builds the part of a worker that runs its model: in a host, a process of its own, or on a thread of this one.
 
-Only the threads need ONNX Runtime in this process, which takes time and memory, so it is imported for them alone.
+Only the thread needs ONNX Runtime in this process, which takes time and memory, so it is imported for it alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from worker.inference.host.memory_limit import container_limit, limit_for_host
 from worker.inference.host.messages import Order
 from worker.inference.host.process import HostProcess
 from worker.inference.host.shared_memory import Heap
-from worker.inference.lanes import BRIEF, PROBES_OF_LANES, InferenceLanes
 from worker.settings import BatchingSettings, ModelSettings, Settings
 
 if TYPE_CHECKING:
     from worker.inference.model import Model
+    from worker.inference.thread_lane import ThreadLane
 
 S = TypeVar("S", BatchingSettings, ModelSettings)
 
@@ -37,7 +37,7 @@ S = TypeVar("S", BatchingSettings, ModelSettings)
 class Engine(NamedTuple):
     """What runs the model: its lanes, the facts of the model, and where its batches are stacked."""
 
-    lanes: InferenceLanes | HostLanes
+    lanes: HostLanes | ThreadLane
     facts: ModelFacts
     rooms: Rooms
 
@@ -45,7 +45,7 @@ class Engine(NamedTuple):
 def begin_model(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Callable[[], Engine]:
     """Let a host begin to load the model. The function returned waits for it, and raises `BadConfiguration`.
 
-    A model on this process's threads is loaded when that is called.
+    A model on this process's thread is loaded when that is called.
     """
     is_hosted = settings.model.host == "process"
     engine = _hosted(settings, events, closing) if is_hosted else partial(_threaded, settings, closing)
@@ -68,6 +68,11 @@ def _told(engine: Engine, settings: Settings, events: telemetry.WorkerEvents) ->
     )
     if left := facts.left_to_cpu:
         events.noted("nodes_left_to_cpu", device=facts.device.name, nodes=left, count=sum(left.values()))
+    if (locked := facts.page_locked) is not None:
+        if locked.why is None:
+            events.noted("memory_page_locked", size=locked.size)
+        else:
+            events.warned("memory_not_page_locked", why=locked.why)
     events.padded(signature.buckets)
     if padding is not None:
         most = facts.most_rows(batching.max_batch_size)
@@ -105,23 +110,24 @@ def _plain(section: S, **reckoned: object) -> S:
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:
     from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
     from worker.inference.row_independence import facts_of  # noqa: PLC0415
+    from worker.inference.thread_lane import BRIEF, ThreadLane  # noqa: PLC0415
 
     model = load_as_set(settings.model, settings.batching)
     facts = facts_of(model, settings.batching.max_batch_size)
-    brief = 0.0 if facts.is_accelerated else BRIEF
-    lanes = InferenceLanes({facts.signature.key: model}, settings.batching.lanes, brief=brief)
-    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    lane = ThreadLane(facts.signature.key, model, brief=0.0 if facts.is_accelerated else BRIEF)
+    closing.callback(lane.close, GIVE_UP_TIMEOUT)
     if facts.is_accelerated:
-        _warm_lanes(lanes, settings)
-    return Engine(lanes, facts, own_room)
+        _warm_up(lane, settings, facts)
+    return Engine(lane, facts, own_room)
 
 
-def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
-    """Let CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` if they cannot."""
-    probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
-    failure = next((probe.failure for probe in probes if probe.failure is not None), None)
-    if failure is not None:
-        raise BadConfiguration(f"{settings.model.path}: {fails_in_lanes(settings.batching.lanes, failure)}")
+def _warm_up(lane: ThreadLane, settings: Settings, facts: ModelFacts) -> None:
+    """Let CUDA's libraries set themselves up for the lane's thread. Raises `BadConfiguration` if they cannot."""
+    lane.probe(facts.signature.key)
+    while not (probed := lane.finished(1.0)):
+        pass
+    if (failure := probed[0].failure) is not None:
+        raise BadConfiguration(f"{settings.model.path}: {fails_in_lanes(1, failure)}")
 
 
 def batch_policy(batching: BatchingSettings, model: Model | ModelFacts) -> BatchPolicy:

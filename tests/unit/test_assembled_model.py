@@ -1,9 +1,12 @@
-"""The model's process has the limits that were set, or what the container leaves it."""
+"""The model's process has the limits that were set or that the container leaves it, and no library without a use."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -47,3 +50,40 @@ def test_the_model_s_process_has_its_limit_of_memory(
     assert int(data.split()[3]) == limit
     assert score == min(1000, int(Path("/proc/self/oom_score_adj").read_text()) + 500)
     assert f"OPENBLAS_NUM_THREADS={os.environ.get('OPENBLAS_NUM_THREADS', '1')}" in environment
+
+
+LIBRARIES = ("onnxruntime", "pydantic_core", "confluent_kafka", "orjson")
+# Starts an engine, and says which libraries its two processes have.
+ENGINE = """
+import os, sys
+from contextlib import ExitStack
+from pathlib import Path
+from worker import app, assembly, telemetry
+from worker.assembled_model import begin_model
+from worker.settings import load
+
+events = telemetry.WorkerEvents(1)
+with ExitStack() as closing:
+    begin_model(load(None, os.environ), events, closing)()
+    for process in ("self", events.latest.host):
+        print(Path(f"/proc/{process}/maps").read_text().replace("\\n", " "))
+"""
+
+
+@linux
+def test_neither_process_has_a_library_that_only_the_other_needs(tmp_path: Path) -> None:
+    """Each takes memory twice, and a part of every start. Buckets of the settings reach the model all the same."""
+    buckets = {"ids": {"axis": 1, "boundaries": [2, 4], "pad": 0, "shared_by": {"mask": 0}}}
+    given = {
+        **LEAST,
+        "WORKER_MODEL__PATH": str(models.save(models.bag_of_words(), tmp_path)),
+        "WORKER_BATCHING__BUCKETS": json.dumps(buckets),
+    }
+
+    ended = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", ENGINE], env={**os.environ, **given}, capture_output=True, text=True, check=True
+    )
+    worker, host = ended.stdout.splitlines()
+
+    assert [library in host for library in LIBRARIES] == [True, False, False, False]
+    assert [library in worker for library in LIBRARIES] == [False, True, True, True]

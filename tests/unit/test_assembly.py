@@ -30,8 +30,8 @@ from worker.core.tensors.signature import Signature
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import EachState, LastStates
-from worker.inference.lanes import BRIEF, InferenceLanes
 from worker.inference.model import Model
+from worker.inference.thread_lane import BRIEF, ThreadLane
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
 from worker.loop.conduct import Conduct
@@ -63,7 +63,6 @@ SET = {
     "WORKER_BATCHING__MAX_INFLIGHT_RECORDS": "1001",
     "WORKER_BATCHING__MAX_INFLIGHT_BYTES": "3000003",
     "WORKER_BATCHING__MAX_REQUEST_ROWS": "77",
-    "WORKER_BATCHING__LANES": "3",
     "WORKER_DELIVERY__COMMIT_INTERVAL_MS": "350",
     "WORKER_DELIVERY__DRAIN_TIMEOUT_S": "9",
     "WORKER_DELIVERY__REJECTION_LIMIT": "11",
@@ -241,24 +240,21 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
     """The loop does not wait for another device."""
     monkeypatch.setattr(Model, "is_accelerated", is_accelerated)
 
-    usual = assemble(BATCHING__LANES="1").held["_lanes"]._usual[ModelKey("any", "")]
+    usual = assemble().held["_lanes"]._usual
 
     assert usual._brief == (0.0 if is_accelerated else BRIEF)
 
 
-@pytest.mark.parametrize(
-    ("lanes", "why"), [("2", "2 lanes at once: no memory; set W.*__LANES to 1$"), ("1", "its lane: no memory$")]
-)
-def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
-    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch, lanes: str, why: str
+def test_a_model_that_fails_in_its_lane_ends_the_start(
+    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there are several lanes, fewer may work."""
+    """It ran in the thread that loaded it, and CUDA sets itself up for each thread."""
     monkeypatch.setattr(Model, "is_accelerated", True)
     failed = Finished(None, None, RunFailure("no memory"), 0.1, ModelKey("m", "1"))
-    monkeypatch.setattr(InferenceLanes, "probe_each", lambda _: [failed])
+    monkeypatch.setattr(ThreadLane, "finished", lambda *_: [failed])
 
-    with pytest.raises(BadConfiguration, match=why):
-        assemble(BATCHING__LANES=lanes)
+    with pytest.raises(BadConfiguration, match=r"its lane: no memory$"):
+        assemble()
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
@@ -267,9 +263,16 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
 
     assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
     assert intake._most_polled == MOST_POLLED
-    assert assembled.conduct.polled_beside_runs == 4 * 48
+    assert assembled.conduct.polled_beside_runs == 2 * 48
+
+
+def test_as_many_lanes_run_as_were_set(assemble: Callable[..., Assembled]) -> None:
+    """One more batch waits for them."""
+    assembled = assemble(MODEL__HOST="process", BATCHING__LANES="3")
+
     assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 4)
-    assert len(assembled.held["_lanes"]._threads) == 3
+    assert assembled.conduct.polled_beside_runs == 4 * 48
+    assert assembled.held["_lanes"]._lanes == 3
 
 
 def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
@@ -327,7 +330,7 @@ def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
 
     limits = [metrics.LANES, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
 
-    assert [numbers[limit][()] for limit in limits] == [3, 1001, 131_072, 3_000_003, 90]
+    assert [numbers[limit][()] for limit in limits] == [1, 1001, 131_072, 3_000_003, 90]
     assert numbers[metrics.MAX_BATCH_ROWS][()] == 48
 
 

@@ -159,7 +159,8 @@ HEAVY = ("onnxruntime", "redis", "opentelemetry", "structlog", "pydantic", "nump
         ("worker.tools.consume.command", HEAVY[:4]),
         ("worker.tools.dead_letters.showing", HEAVY[:4]),
         ("worker.tools.state.commands", HEAVY[:2]),
-        ("worker.assembly", HEAVY[1:3]),
+        ("worker.assembled_model", HEAVY[:3]),
+        ("worker.assembly", HEAVY[:3]),
     ],
 )
 def test_a_command_imports_no_library_that_it_does_not_need(module: str, free_of: tuple[str, ...]) -> None:

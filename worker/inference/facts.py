@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -65,6 +65,13 @@ class Independence(NamedTuple):
     doubt: str | None = None
 
 
+class PageLocked(NamedTuple):
+    """The first bytes of the shared memory, page-locked for a GPU, or why they could not be."""
+
+    size: int
+    why: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """A loaded model that has run its warm-up, without the model itself."""
@@ -77,10 +84,18 @@ class ModelFacts:
     remark: str | None  # on a model that works, but would be safer after another export
     left_to_cpu: Mapping[str, int]  # the nodes that the CPU runs for a model on a GPU, by operator
     independence: Independence
+    page_locked: PageLocked | None = None  # None: the model is not on CUDA in a process of its own
 
     def most_rows(self, wanted: int) -> int:
         """The most rows of one run, where a batch may have `wanted` rows."""
         return most_rows(self.padding, wanted)
+
+
+class Runnable(Protocol):
+    """A loaded model, as a lane uses it. Several lanes call it at once."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
 def most_rows(padding: Padding | None, wanted: int) -> int:

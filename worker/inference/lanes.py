@@ -41,11 +41,6 @@ LAST_RUNS = 8
 # input, and the next such run would hold up the loop as well.
 SURPRISE = 40
 
-# How often all lanes run the warm-up batch together before the first request, on a GPU. With this many, runs of 0.2 ms
-# overlapped in 40 of 40 starts. After one time a batch set up cuDNN again in 21 to 28 of them, after three in 3
-# (measured 2026, on a stand-in for CUDA).
-PROBES_OF_LANES = 10
-
 # An inference that takes fewer seconds of processor time runs on the loop's own thread. On two busy cores (2026) one of
 # 0.23 ms is answered a quarter faster there than in a lane, and one of 0.76 ms a tenth slower. Where the interpreter
 # takes three times as long, one of 0.29 ms is answered 1.7 times as fast, and one of 0.7 ms 1.1 times.

@@ -29,7 +29,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         _topics(settings.kafka),
         connection_conflicts(settings.kafka),
         bounds_conflicts(settings.batching),
-        _host(settings.model),
+        _host(settings.model, settings.batching),
         _transactions(settings.delivery),
         _state(settings),
     )
@@ -123,8 +123,13 @@ def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
         )
 
 
-def _host(model: ModelSettings) -> Iterator[str]:
+def _host(model: ModelSettings, batching: BatchingSettings) -> Iterator[str]:
     if model.host == "thread":
+        if batching.lanes > 1:
+            yield (
+                f"WORKER_BATCHING__LANES: {batching.lanes} lanes are threads of the model's own process, and with "
+                "HOST=thread it has none; set WORKER_MODEL__HOST to process, or LANES to 1"
+            )
         yield from _idle("model", model, ["memory_limit"], "with HOST=thread; set WORKER_MODEL__HOST to process")
         if model.path.suffix == ".py":
             yield (

@@ -128,7 +128,7 @@ class Keeper:
         return None
 
     def close(self, timeout: float) -> None:
-        """End the host, after at most `timeout` seconds for what it runs."""
+        """End the host. It is killed if it does not end within `timeout` seconds."""
         if self._host is not None:
             self._host.end(timeout)
             self._host = None

@@ -30,11 +30,12 @@ from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed,
 SETTING = " (WORKER_MODEL__RUN_TIMEOUT_S)"  # of the longest run
 # Seconds between two looks at how long runs take, and at a host that has nothing to do.
 LOOK_AGAIN_AFTER = 0.05
+# Seconds for which no batch needs a part of the shared memory, until that is given back.
+GIVE_BACK_AFTER = 10.0
 # A look that is so late means that this whole process stood still (SIGSTOP, a suspended machine).
 STOOD_STILL = 5.0
-# Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, at least
-# so many seconds, and no more than the limit. Otherwise a record that hangs takes the limit twice. After any other end,
-# or where no run has succeeded yet, each record has all the time: it may be slower than any before it.
+# Where a batch took too long, each of its records may take so many times the longest run that ever succeeded, and at
+# least so many seconds, if the limit is not less. Otherwise a record that hangs takes the limit twice.
 TIMES_THE_LONGEST = 10.0
 ALONE_AT_LEAST = 5.0
 # So many batches are given ahead that there is work for these seconds, at least one and at most so many: when loop and
@@ -54,6 +55,7 @@ class _Run:
     batch: Batch | None
     is_alone: bool = False
     is_spared: bool = False  # a host that ran it was killed from outside
+    has_company: bool = False  # another may run beside it
     is_after_hang: bool = False  # its batch took too long
     room: Array | None = None  # for the outputs
     copies: Array | None = None  # of feeds that do not lie in the shared memory
@@ -85,11 +87,12 @@ class HostLanes:
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
-        self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # so all rooms together take half of it
+        self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # all rooms together take half at most
         self._longest = 0.0  # seconds of the longest run that succeeded
-        self._hung = False  # the host that ended last did so because it took too long
+        self._hung = False  # the host that ended last took too long
         self._usual = AHEAD  # seconds of a run in the mean
         self._next_look = self._looked_at = self._awake_since = clock()
+        self._give_back_at = clock() + GIVE_BACK_AFTER
         self._moved_at = clock()  # when the host last gave a run back, or got one while it had none
 
     @property
@@ -109,7 +112,10 @@ class HostLanes:
 
     @property
     def running_since(self) -> float | None:
-        """The instant when the oldest running inference began, by the monotonic clock; None: none runs. Any thread."""
+        """When the oldest inference began that is not fetched, by the monotonic clock; None: there is none.
+
+        Any thread may ask.
+        """
         return min((began / 1e9 for began in self._begun.tolist() if began), default=None)
 
     @property
@@ -153,7 +159,7 @@ class HostLanes:
         return done
 
     def close(self, timeout: float) -> None:
-        """Drop waiting items and end the host, after at most `timeout` seconds for what it runs."""
+        """Drop waiting items and end the host. It is killed if it does not end within `timeout` seconds."""
         self._waiting.clear()
         self._alone.clear()
         self._keeper.close(timeout)
@@ -186,6 +192,9 @@ class HostLanes:
         self._begun[number] = 0
         if not self._given:
             self._moved_at = self._clock()
+        if self._lanes > 1 and self._given:
+            for beside in (run, *self._given.values()):
+                beside.has_company = True
         self._given[number] = run
         self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
@@ -227,7 +236,7 @@ class HostLanes:
         self._numbers.append(number)
         self._moved_at = self._clock()
         if isinstance(outcome, RunFailure):
-            if outcome.code is Code.RESOURCE_EXHAUSTED and self._lanes > 1 and self._given:  # alone it may have enough
+            if outcome.code is Code.RESOURCE_EXHAUSTED and run.has_company:  # alone it may have enough memory
                 self._alone.append(_Run(run.batch, is_alone=True))
             else:
                 self._finish(run, seconds, failure=outcome)
@@ -257,6 +266,10 @@ class HostLanes:
         if (why := self._overdue(now)) is not None:
             self._keeper.kill(HostEnd.HANG, why)
         self._keeper.look()
+        if now >= self._give_back_at:
+            self._give_back_at = now + GIVE_BACK_AFTER
+            locked = self._keeper.facts.page_locked
+            self._heap.give_back(0 if locked is None else locked.size)
 
     def _overdue(self, now: float) -> str | None:
         """Why the host counts as hung, in words that follow "the model's process"; None if it does not."""
@@ -272,7 +285,7 @@ class HostLanes:
         return None
 
     def _limit(self, run: _Run) -> float:
-        if not run.is_after_hang or not self._longest:
+        if not (run.is_after_hang and self._longest):
             return self._run_timeout
         return min(self._run_timeout, max(ALONE_AT_LEAST, TIMES_THE_LONGEST * self._longest))
 

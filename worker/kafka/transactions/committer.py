@@ -83,7 +83,7 @@ class TransactionCommitter:
         self._is_in_doubt = False  # the outcome of the last transaction
         self.producer = new_producer()
         self._asked: SimpleQueue[EndRequest | None] = SimpleQueue()
-        # No SimpleQueue, because the loop waits for it with a timeout: see `InferenceLanes`.
+        # No SimpleQueue, because the loop waits for it with a timeout: see `ThreadLane`.
         self._told: Queue[Ending | BaseException] = Queue()
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
         self._thread = Thread(target=self._serve, name="committer", daemon=True)

@@ -22,13 +22,16 @@ END = None  # of a script: the process ends there
 
 
 class Scripted:
-    """A process that says these things, one at each `receive`; after END, or a kill, it is over."""
+    """A process that says these things, one at each `receive`; after END, or a kill, it is over.
+
+    One that `is_held` is over when somebody has looked: what it started has its socket.
+    """
 
     def __init__(self, script: Sequence[Message | None], at: float) -> None:
         self._script = list(script)
         self.started_at = at
         self.pid = 7
-        self.is_over = False
+        self.is_over = self.is_held = False
         self.jobs: list[Job] = []
         self.verdict: Ended | None = None
         self.was_closed_after: float | None = None
@@ -37,13 +40,14 @@ class Scripted:
         self.jobs.append(job)
 
     def receive(self, _: float) -> Sequence[tuple[Message, SharedMemory | None]]:
-        if self.verdict is not None or (self._script and self._script[0] is END):
+        if self.verdict is not None or (self._script and self._script[0] is END and not self.is_held):
             self.is_over = True
         elif self._script and (message := self._script.pop(0)) is not None:
             return [(message, None)]
         return []
 
-    def look(self) -> None: ...
+    def look(self) -> None:
+        self.is_held = False
 
     def kill(self, cause: HostEnd, why: str) -> None:
         self.verdict = self.verdict or Ended(cause, why)
@@ -107,6 +111,15 @@ def test_a_first_host_that_ends_is_a_broken_model(script: Sequence[Message | Non
     world = World(script)
 
     with pytest.raises(ModelBroken, match=f"^the model's process {why}, while it loaded the model and warmed it up$"):
+        _ = world.keeper.facts
+
+
+def test_a_first_host_that_ends_while_something_holds_its_socket_is_not_waited_for() -> None:
+    """It may have started a process of its own while it loaded the model."""
+    world = World([END])
+    world.processes[0].is_held = True
+
+    with pytest.raises(ModelBroken, match=CRASH.why):
         _ = world.keeper.facts
 
 

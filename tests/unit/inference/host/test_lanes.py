@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from tests.chunks import chunk, signature, spec
 from tests.fakes import MODEL
@@ -21,7 +24,6 @@ from worker.inference.host.lanes import MOST_AHEAD
 from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import address_of
 
-HUNG = Ended(HostEnd.HANG, "ran for more than 60 s")
 ENDED = RunFailure(f"its process {CRASH.why}", ended_host=True)
 
 
@@ -223,6 +225,84 @@ def test_a_lost_device_ends_its_host_with_the_model_s_own_words(hosts: Hosts) ->
     assert hosts.ended == [(HostEnd.CRASH, "gave up: CUDA failure 700", 2)]
 
 
+class Loop:
+    """What the loop does with the lanes: submits batches, and has the records of failed ones run alone."""
+
+    def __init__(self, lanes: int) -> None:
+        self.hosts = Hosts(lanes=lanes)
+        self._out: set[int] = set()
+        self._count = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._out) or self.hosts.lanes._is_awaited
+
+    def do(self, step: str) -> None:
+        match step:
+            case "submit" | "alone":
+                self._submit(batch(self._count, is_alone=step == "alone"))
+                self._count += 1
+            case "probe":
+                self.hosts.lanes.probe(MODEL)
+            case "let":
+                self.hosts.let(None)
+            case "look":
+                self.look()
+            case "crash" | "kill":
+                self.hosts.at.ends(CRASH if step == "crash" else KILLED)
+
+    def look(self) -> None:
+        for one in self.hosts.lanes.finished(0.0 if self.hosts.runner.permits.empty() else 0.001):
+            assert one.failure is None or one.failure.ended_host
+            if one.batch is not None:
+                self._out.remove(*numbers([one]))
+                self._conclude(one, one.batch)
+
+    def _submit(self, one: Batch) -> None:
+        self._out.update(one.feeds["x"][:1, 0].astype(int).tolist())
+        if one.is_alone:
+            self.hosts.lanes.resubmit([one])
+        else:
+            self.hosts.lanes.submit(one)
+
+    def _conclude(self, one: Finished, ran: Batch) -> None:
+        if one.failure is None:
+            assert outputs_of(one)[0].tolist() == ran.feeds["x"].tolist()
+        elif ran.is_alone:
+            event("a lone record failed")
+        else:
+            event("a batch failed")
+            self._submit(ran._replace(is_alone=True))
+
+
+@settings(deadline=None, max_examples=60)  # the host's threads take their time
+@given(
+    st.lists(
+        st.sampled_from(["submit", "submit", "let", "let", "alone", "probe", "look", "crash", "kill"]), max_size=40
+    ),
+    st.integers(1, 3),
+)
+def test_whenever_hosts_end_each_batch_comes_back_once_with_its_own_outputs(steps: list[str], lanes: int) -> None:
+    """Or as a failure, and its records alone; at the end no memory and no number is lent."""
+    loop = Loop(lanes)
+    for step in steps:
+        loop.do(step)
+    give_up = time.monotonic() + PATIENCE
+    while loop.is_busy:
+        if loop.hosts.runner.permits.empty():
+            loop.do("let")
+        loop.look()
+        assert time.monotonic() < give_up, "it did not come home"
+    gone = loop.hosts
+    gone.heap._put_back()
+
+    assert gone.lanes.in_flight == 0
+    assert sorted(gone.lanes._numbers) == list(range(lanes + MOST_AHEAD))
+    assert not gone.lanes._begun.any()
+    assert not gone.heap._lent
+    gone.close()
+
+
 # Time
 
 
@@ -246,17 +326,12 @@ def test_a_run_over_its_limit_ends_the_host(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(("longest", "limit"), [(0.01, 5), (2, 20), (30, 60)])
-def test_a_record_of_a_batch_that_hung_has_ten_times_the_longest_run_that_succeeded(
+def test_after_a_hang_a_record_has_ten_times_the_longest_run_that_succeeded(
     hosts: Hosts, longest: float, limit: int
 ) -> None:
     """But five seconds at least, and no more than the limit of all runs."""
-    hosts.lanes.submit(batch(0))
-    assert hosts.began() == 0
-    hosts.at.ends(HUNG)
-    hosts.fetch(1)
-    hosts.lanes._longest = longest
+    hosts.lanes._longest, hosts.lanes._hung = longest, True
     hosts.lanes.resubmit([batch(7, is_alone=True)])
-    hosts.turn_until(lambda: len(hosts.started) == 2)
     assert hosts.began() == 7
 
     for _ in range(limit - 1):
@@ -270,18 +345,10 @@ def test_a_record_of_a_batch_that_hung_has_ten_times_the_longest_run_that_succee
     assert ("RUN_TIMEOUT_S" in failed.failure.message) == (limit == 60)
 
 
-@pytest.mark.parametrize(("ended", "longest"), [(HUNG, 0.0), (KILLED, 0.01), (CRASH, 0.01)])
-def test_a_lone_record_has_all_the_time_after_another_end_or_while_no_run_has_succeeded(
-    hosts: Hosts, ended: Ended, longest: float
-) -> None:
-    """It may need longer than any before it, and its host have died of another record, or been killed."""
-    hosts.lanes.submit(batch(0))
-    assert hosts.began() == 0
-    hosts.at.ends(ended)
-    hosts.fetch(1)
-    hosts.lanes._longest = longest
+def test_a_lone_record_has_all_the_time_after_another_end_than_a_hang(hosts: Hosts) -> None:
+    """It may be a slow one whose host was killed."""
+    hosts.lanes._longest = 0.01
     hosts.lanes.resubmit([batch(7, is_alone=True)])
-    hosts.turn_until(lambda: len(hosts.started) == 2)
     assert hosts.began() == 7
 
     for _ in range(59):
@@ -306,24 +373,64 @@ def test_a_host_that_stood_still_with_the_whole_machine_gets_its_time_again(host
     assert hosts.fetch(1)[0].failure is not None
 
 
-def test_a_host_that_begins_nothing_is_ended_and_nothing_has_failed(hosts: Hosts) -> None:
-    """It was stopped, or a thread of the model keeps the interpreter."""
-    hosts.of_lanes = 0
-    hosts.at.ends()
-    hosts.turn_until(lambda: len(hosts.started) == 2)
-    hosts.lanes.submit(batch(0))
+@pytest.fixture
+def deaf() -> Iterator[Hosts]:
+    """A host that takes no job, and has waited for one for longer than a run may take."""
+    hosts = Hosts(of_lanes=0)
     hosts.of_lanes = 1
-    for _ in range(59):
+    pass_by(hosts, 100)
+    yield hosts
+    hosts.close()
+
+
+def pass_by(hosts: Hosts, seconds: int) -> list[Finished]:
+    """Let so many seconds pass; the loop looks at the lanes once in each."""
+    home: list[Finished] = []
+    for _ in range(seconds):
         hosts.later += 1
-        hosts.lanes.finished(0.0)
-    assert hosts.at.ended is None
+        home += hosts.lanes.finished(0.0)
+    return home
 
-    hosts.later += 2
-    hosts.turn_until(lambda: len(hosts.started) == 3)
-    hosts.let(None)
 
-    assert hosts.fetch(1)[0].failure is None
-    assert hosts.ended[1] == (HostEnd.HANG, "began no run for more than 60 s (WORKER_MODEL__RUN_TIMEOUT_S)", 1)
+def test_a_host_that_begins_nothing_is_ended_and_nothing_has_failed(deaf: Hosts) -> None:
+    """It was stopped, or a thread of the model keeps the interpreter."""
+    deaf.lanes.submit(batch(0))
+    pass_by(deaf, 59)
+    assert deaf.at.ended is None
+
+    pass_by(deaf, 2)
+    deaf.turn_until(lambda: len(deaf.started) == 2)
+    deaf.let(None)
+
+    assert deaf.fetch(1)[0].failure is None
+    assert deaf.ended == [(HostEnd.HANG, "began no run for more than 60 s (WORKER_MODEL__RUN_TIMEOUT_S)", 1)]
+
+
+def test_a_run_that_began_late_has_its_whole_time(deaf: Hosts) -> None:
+    """The time before was no run's."""
+    deaf.lanes.submit(batch(0))
+    (number,) = deaf.lanes._given
+    pass_by(deaf, 50)
+    deaf.lanes._begun[number] = int(deaf.clock() * 1e9)
+
+    pass_by(deaf, 59)
+
+    assert deaf.at.ended is None
+
+
+def test_a_host_that_gives_one_run_back_has_time_to_begin_the_next(deaf: Hosts) -> None:
+    """The next has waited for as long as the first ran."""
+    for number in range(2):
+        deaf.lanes.submit(batch(number))
+    number, _ = deaf.lanes._given
+    deaf.lanes._begun[number] = int(deaf.clock() * 1e9)
+    pass_by(deaf, 59)
+    child.send(deaf.at._theirs, (number, 59.0, []))
+
+    home = pass_by(deaf, 59)
+
+    assert numbers(home) == [0]
+    assert deaf.at.ended is None
 
 
 def test_a_batch_behind_a_long_run_is_not_late_when_that_ends(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

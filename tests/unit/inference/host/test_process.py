@@ -149,7 +149,7 @@ def test_a_process_that_is_gone_is_over_although_something_holds_its_socket(star
     host._process.wait(PATIENCE)
     host.look()
 
-    assert told(host) == []
+    assert host.receive(3600.0) == [] == told(host)
     assert host.end(PATIENCE) == Ended(HostEnd.CRASH, "ended with exit status 7")
     assert select.select([ends], [], [], PATIENCE)[0]
     os.close(ends)
@@ -234,9 +234,10 @@ class Model:
 
 
 def test_a_host_is_a_child_that_takes_jobs_until_its_socket_closes(
-    order: Order, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    order: Order, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model in Python: what it prints goes to stderr, and is not lost with the process."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     path = tmp_path / "model.py"
     path.write_text(MODEL)
     heap = Heap(1 << 20)
