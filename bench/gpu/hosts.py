@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 
 from bench.gpu.main import alone
 from bench.gpu.networks import Network
@@ -22,8 +23,8 @@ from bench.gpu.serving import Flow, backlog, worked_off
 from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, response_topic, there, wait_for
 from bench.running import Running, running
 
-LANES = (1, 2)
 THREAD, PROCESS = HOSTS = ("thread", "process")
+LANES = {THREAD: (1,), PROCESS: (1, 2)}
 ROUNDS = 2
 SETTLING = 0.3  # seconds of a turn before its measurement, in which a worker answers what it had at hand
 STILL = {"KAFKA__SESSION_TIMEOUT_MS": "300000"}  # else the group does without a worker that stands still for long
@@ -31,7 +32,7 @@ STARTING = 1.0  # seconds of the backlog that go before the first turn
 MOST_BYTES = 4 << 30  # of a backlog: each turn of each worker needs its part
 HOW = """Alone: as in the main job. The others: workers with the model in a process of its own, or in a thread
 (`MODEL__HOST`), which work off a backlog in 4 partitions in turn, twice; medians. Beside the thread: the median of the
-two rounds' ratios to the worker with as many lanes and the model in a thread. CPU: with all processes of a worker."""
+two rounds' ratios to the worker with the model in a thread, for one lane. CPU: with all processes of a worker."""
 COLUMNS = (
     *NETWORK,
     Column("contender", "contender"),
@@ -81,7 +82,7 @@ def _network(stage: Stage, network: Network) -> Iterator[Line]:
     spare = STARTING + ROUNDS * (SETTLING + stage.seconds) - stage.seconds
     with ExitStack() as stack:
         topic, rows = stack.enter_context(backlog(stage, network, most.rate, spare, MOST_BYTES))
-        workers = [_started(stage, network, topic, host, lanes, stack) for lanes in LANES for host in _hosts(stage)]
+        workers = [_started(stage, network, topic, *each, stack) for each in _contenders(stage)]
         for worker, why in _stood(stage, workers):
             workers.remove(worker)
             yield {"contender": worker.host, "lanes": str(worker.lanes), "failed": why}
@@ -93,8 +94,10 @@ def _network(stage: Stage, network: Network) -> Iterator[Line]:
         yield _line(worker, threads.get(worker.lanes, []), most.rate)
 
 
-def _hosts(stage: Stage) -> list[str]:
-    return [*HOSTS, *(f"{PROCESS}, {root}" for root in stage.roots)]
+def _contenders(stage: Stage) -> list[tuple[str, int]]:
+    """Each host, and its lanes."""
+    hosts = [*HOSTS, *(f"{PROCESS}, {root}" for root in stage.roots)]
+    return sorted(((host, lanes) for host in hosts for lanes in LANES[host.partition(", ")[0]]), key=itemgetter(1))
 
 
 def _started(stage: Stage, network: Network, topic: str, host: str, lanes: int, stack: ExitStack) -> Standing:

@@ -20,26 +20,24 @@ from tests.fakes import MODEL
 from tests.hosts import PATIENCE, Hosts, SteeredRunner
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.records import Array, ClosedBy, ModelKey
-from worker.inference.lanes import InferenceLanes, RunnableModel
+from worker.core.records import Array, ClosedBy
 from worker.inference.model_loading import load
+from worker.inference.thread_lane import ThreadLane
 from worker.settings import ModelSettings
 
-OTHER = ModelKey("m", "2")
 
-
-def batch(number: int, rows: int = 1, model: ModelKey = MODEL) -> Batch:
-    return Batch([chunk(model=model)], {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
+def batch(number: int) -> Batch:
+    return Batch([chunk()], {"x": np.full((1, 4), number, np.float32)}, 1, ClosedBy.SIZE)
 
 
 class Lanes:
-    """Lanes of this process with their runner, as `Hosts` has those of a host."""
+    """The lane of this process with its runner, as `Hosts` has those of a host."""
 
     ahead = 0  # batches that are given to a lane before it is idle, so that nothing overtakes them
 
-    def __init__(self, lanes: int = 1, brief: float = 0.0, runner: RunnableModel | None = None) -> None:
+    def __init__(self, brief: float = 0.0) -> None:
         self.runner = SteeredRunner()
-        self.lanes = InferenceLanes({MODEL: runner or self.runner}, lanes, brief=brief)
+        self.lanes = ThreadLane(MODEL, self.runner, brief=brief)
 
     def fetch(self, count: int) -> list[Finished]:
         home: list[Finished] = []
@@ -55,15 +53,9 @@ class Lanes:
         assert self.lanes.close(PATIENCE)
 
 
-Kind = type[Lanes] | type[Hosts]
-KINDS: list[Kind] = [Lanes, Hosts]
-of_each_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[Lanes, Hosts])
 def steered(request: pytest.FixtureRequest) -> Iterator[Lanes | Hosts]:
-    kind: Kind = request.param
-    lanes = kind()
+    lanes: Lanes | Hosts = request.param()
     yield lanes
     lanes.close()
 
@@ -166,44 +158,6 @@ def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes | H
     assert home.failure == RunFailure("no device")
 
 
-def test_each_lane_is_probed_once_all_at_the_same_time() -> None:
-    """So a device's libraries have set up each thread before the first batch."""
-    three = Lanes(lanes=3)
-    three.runner.permits.put(RunFailure("no memory"))
-    three.runner.permits.put(None)
-    three.runner.permits.put(None)
-
-    home = three.lanes.probe_each()
-
-    assert set(three.runner.ran_on) == {"lane-0", "lane-1", "lane-2"}
-    assert [f.batch for f in home] == [None] * 3
-    assert [f.failure for f in home if f.failure] == [RunFailure("no memory")]
-    three.close()
-
-
-def test_each_model_runs_its_own_batches_and_its_own_warm_up_batch() -> None:
-    """They share one lane, in the order submitted; each result names its model."""
-    runners = {MODEL: SteeredRunner(), OTHER: SteeredRunner()}
-    lanes = InferenceLanes(runners)
-    for runner in runners.values():
-        for _ in range(3):
-            runner.permits.put(None)
-
-    probed = lanes.probe_each()
-    lanes.submit(batch(0, model=OTHER))
-    lanes.submit(batch(1))
-    ran = [finished for _ in range(2) for finished in lanes.finished(PATIENCE)]
-    lanes.probe(OTHER)
-    ran += lanes.finished(PATIENCE)
-
-    assert [finished.model for finished in (*probed, *ran)] == [MODEL, OTHER, OTHER, MODEL, OTHER]
-    began = {
-        model: [runner.began.get_nowait() for _ in range(runner.began.qsize())] for model, runner in runners.items()
-    }
-    assert began == {MODEL: [-1, 1], OTHER: [-1, 0, -1]}
-    assert lanes.close(PATIENCE)
-
-
 def test_a_failure_comes_home_with_its_batch(steered: Lanes | Hosts) -> None:
     """The lane goes on."""
     failed = batch(0)
@@ -218,10 +172,9 @@ def test_a_failure_comes_home_with_its_batch(steered: Lanes | Hosts) -> None:
     assert second.failure is None
 
 
-@of_each_kind
-def test_of_several_inferences_the_oldest_is_the_one_to_watch(kind: Kind) -> None:
+def test_of_several_inferences_the_oldest_is_the_one_to_watch() -> None:
     """Any lane may hang while the others go on."""
-    several = kind(lanes=2)
+    several = Hosts(lanes=2)
     several.lanes.submit(batch(0))
     several.runner.began.get(timeout=PATIENCE)
     first = several.lanes.running_since
@@ -272,17 +225,18 @@ def test_a_lane_that_dies_is_raised_on_the_loop_s_thread_each_time(death: BaseEx
 def test_a_lost_device_is_raised_as_it_was_said(threads: Lanes, *, is_probed: bool) -> None:
     """The model's own verdict reaches the operator unchanged, even before the first batch."""
     threads.runner.permits.put(ModelBroken("the device is lost: CUDA failure 700"))
-    if not is_probed:
+    if is_probed:
+        threads.lanes.probe(MODEL)
+    else:
         threads.lanes.submit(batch(0))
 
     with pytest.raises(ModelBroken, match=r"^the device is lost: CUDA failure 700$"):
-        threads.lanes.probe_each() if is_probed else threads.fetch(1)
+        threads.fetch(1)
 
 
-@of_each_kind
-def test_several_lanes_run_at_once(kind: Kind) -> None:
+def test_several_lanes_run_at_once() -> None:
     """Each lane runs one batch at a time."""
-    steered = kind(lanes=2)
+    steered = Hosts(lanes=2)
     for number in range(3):
         steered.lanes.submit(batch(number))
 
@@ -316,12 +270,10 @@ class NotingRunner:
         self.processor = self.clock = 0.0
         self.slowness = 2
         self.ages: list[float | None] = []
-        self.lanes: InferenceLanes | None = None
+        self.lanes: ThreadLane | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         number = float(feeds["x"][0, 0])
-        if number < 0:
-            raise TypeError("a defect")
         self.threads.append(get_ident())
         self.processor += number
         self.clock += number * self.slowness
@@ -334,24 +286,24 @@ class NotingRunner:
 
 
 class Noting:
-    """Lanes with a runner that notes threads; less than 8 s is brief."""
+    """A lane with a runner that notes threads; less than 8 s is brief."""
 
-    def __init__(self, brief: float = 8.0, lanes: int = 1) -> None:
+    def __init__(self, brief: float = 8.0) -> None:
         self.runner = NotingRunner()
-        self.lanes = InferenceLanes(
-            {MODEL: self.runner, OTHER: self.runner},
-            lanes,
+        self.lanes = ThreadLane(
+            MODEL,
+            self.runner,
             clock=lambda: self.runner.clock,
             brief=brief,
             processor_clock=lambda: self.runner.processor,
         )
         self.runner.lanes = self.lanes
 
-    def run(self, *numbers: int, model: ModelKey = MODEL) -> list[bool]:
+    def run(self, *numbers: int) -> list[bool]:
         """Run batches one after the other; return which of them ran on this thread."""
         before = len(self.runner.threads)
         for number in numbers:
-            self.lanes.submit(batch(number, model=model))
+            self.lanes.submit(batch(number))
             assert self.lanes.finished(PATIENCE)
         return [thread == get_ident() for thread in self.runner.threads[before:]]
 
@@ -416,7 +368,7 @@ def test_nothing_overtakes_what_is_in_a_lane() -> None:
 def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     """The outputs are right, a failing batch comes back as a failure, and the probe passes."""
     model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
-    lanes = InferenceLanes({MODEL: model})
+    lanes = ThreadLane(MODEL, model)
     good, bad = (Batch([chunk()], {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
     lanes.submit(good)
     lanes.submit(bad)
@@ -453,10 +405,9 @@ class Crowded:
         return self.run({"x": np.zeros((1, 4))})
 
 
-@of_each_kind
-def test_a_run_without_memory_beside_another_is_made_again_alone(kind: Kind) -> None:
+def test_a_run_without_memory_beside_another_is_made_again_alone() -> None:
     """The other run had the memory: the failure says nothing about this batch or the device."""
-    crowded = kind(lanes=2, runner=Crowded())
+    crowded = Hosts(lanes=2, runner=Crowded())
     for number in range(9):
         crowded.lanes.submit(batch(number))
     crowded.lanes.probe(MODEL)
@@ -466,20 +417,3 @@ def test_a_run_without_memory_beside_another_is_made_again_alone(kind: Kind) -> 
     assert sorted(numbers(home)) == list(range(-1, 9))
     assert [finished.failure for finished in home] == [None] * 10
     crowded.close()
-
-
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_run_without_memory_is_made_again_only_where_others_may_have_had_it(lanes: int) -> None:
-    """A batch that also fails alone has failed; probes of all lanes are not repeated one by one."""
-    steered = Lanes(lanes)
-    for _ in range(4):
-        steered.runner.permits.put(RunFailure("no memory", Code.RESOURCE_EXHAUSTED))
-    tried = steered.lanes.probe_each()
-    runs = len(steered.runner.ran_on)
-    steered.lanes.submit(batch(0))
-
-    (failed,) = steered.fetch(1)
-
-    assert [one.failure is None for one in (*tried, failed)] == [False] * (lanes + 1)
-    assert (runs, len(steered.runner.ran_on) - runs) == (lanes, lanes)
-    steered.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from tests import models
 from tests.cuda.build import RUNTIME
+from worker.core.records import Array
 from worker.inference.model import Model
 from worker.inference.model_loading import load
 from worker.settings import ModelSettings
@@ -59,6 +60,25 @@ class Cuda:
     def on_device(self, device: int = 0) -> int:
         """The bytes held on a device."""
         return int(self.library.stand_in_bytes(device, 1))
+
+    def registered(self, device: int = 0) -> int:
+        """The bytes of ordinary memory that were page-locked while this device was chosen."""
+        return int(self.library.stand_in_bytes(device, 2))
+
+    def unlock(self, memory: Array) -> None:
+        """Let page-locked memory be ordinary again."""
+        assert not self.library.cudaHostUnregister(ctypes.c_void_p(memory.ctypes.data))
+
+    @contextmanager
+    def page_locking(self, arrays: Collection[Array]) -> Iterator[None]:
+        """Meanwhile these arrays are in page-locked memory, each for itself."""
+        for array in arrays:
+            assert not self.library.cudaHostRegister(
+                ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), 0
+            )
+        yield
+        for array in arrays:
+            self.unlock(array)
 
 
 def on_cuda(folder: Path, model: bytes, device: str = "cuda", rows: int = 8, **settings: Any) -> Model:

@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, INVALID_DEVICE = 101 };
-enum { ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
-enum { DEVICES = 2, NON_BLOCKING = 1, RUBBISH = 0xCD, FUNCTIONS = 64 };
+enum { ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801, UNKNOWN = 999 };
+enum { DEVICES = 2, NON_BLOCKING = 1, TO_DEVICE = 1, RUBBISH = 0xCD, FUNCTIONS = 64 };
 
 struct function {
     const char *name;
@@ -49,7 +49,7 @@ struct stream {
     struct copy **end;
 };
 
-enum kind { PAGE_LOCKED, ON_DEVICE };
+enum kind { PAGE_LOCKED, ON_DEVICE, REGISTERED };  // the last is page-locked memory that was there before
 
 struct block {
     struct block *next;
@@ -70,6 +70,11 @@ static struct block *blocks;
 int stand_in_others_first;
 int stand_in_microseconds;
 
+// The environment sets these, for a process that no test can call into.
+static const char *gone;    // while there is a file of this name, the device is lost
+static const char *poison;  // a number: a copy to the device that has this INT64 kills the context
+static int dead;            // the error with which each call fails from then on
+
 // CUDA keeps these per thread.
 static __thread int current_device;
 static __thread int last_error;
@@ -89,6 +94,12 @@ static int begin(const char *name) {
     pthread_mutex_lock(&lock);
     struct function *function = function_of(name);
     function->calls++;
+    if (gone && !access(gone, F_OK)) {
+        dead = UNKNOWN;
+    }
+    if (dead) {
+        return dead;
+    }
     return function->code && function->after-- <= 0 ? function->code : 0;
 }
 
@@ -108,14 +119,9 @@ void stand_in_fail(const char *name, int code, int after) {
     pthread_mutex_unlock(&lock);
 }
 
-// Sets a failure at the start, for a process that no test can call into: STAND_IN_FAIL=function:code:after.
 __attribute__((constructor)) static void fail_as_told(void) {
-    char name[64];
-    int code, after;
-    const char *told = getenv("STAND_IN_FAIL");
-    if (told && sscanf(told, "%63[^:]:%d:%d", name, &code, &after) == 3) {
-        stand_in_fail(name, code, after);
-    }
+    gone = getenv("STAND_IN_GONE");
+    poison = getenv("STAND_IN_POISON");
 }
 
 int stand_in_calls(const char *name) {
@@ -249,6 +255,32 @@ int cudaHostAlloc(void **address, size_t size) { return take(__func__, address, 
 int cudaFree(void *address) { return drop(__func__, address); }
 int cudaFreeHost(void *address) { return drop(__func__, address); }
 
+int cudaHostRegister(void *address, size_t size, unsigned flags) {
+    int code = begin(__func__);
+    if (!code && (!size || flags)) {
+        code = INVALID_VALUE;
+    }
+    if (!code) {
+        struct block *block = malloc(sizeof *block);
+        *block = (struct block){blocks, address, size, REGISTERED, current_device};
+        blocks = block;
+    }
+    return end(code);
+}
+
+int cudaHostUnregister(void *address) {
+    int code = begin(__func__);
+    struct block **at = block_of(address);
+    struct block *block = *at;
+    if (!code && (!block || block->start != address || block->kind != REGISTERED)) {
+        code = INVALID_VALUE;
+    } else if (!code) {
+        *at = block->next;
+        free(block);
+    }
+    return end(code);
+}
+
 int cudaMemGetInfo(size_t *available, size_t *total) {
     *available = *total = (size_t)8 << 30;
     return end(begin(__func__));
@@ -263,10 +295,24 @@ int cudaMemcpy(void *to, const void *from, size_t size) {
     return end(code);
 }
 
+static int is_poisoned(const int64_t *numbers, size_t size) {
+    for (size_t at = 0; poison && at < size / sizeof *numbers; at++) {
+        if (numbers[at] == atoll(poison)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int cudaMemcpyAsync(void *to, const void *from, size_t size, int direction, void *handle) {
-    (void)direction;
     int code = begin(__func__);
+    if (!code && direction == TO_DEVICE && is_poisoned(from, size)) {
+        code = dead = ILLEGAL_ADDRESS;
+    }
     struct copy copy = {.to = to, .from = from, .size = size};
+    if (!code && size && (*block_of(from) != *block_of((const char *)from + size - 1))) {
+        code = INVALID_VALUE;  // only a part is page-locked
+    }
     if (!code && !*block_of(from)) {
         copy.from = copy.read = memcpy(malloc(size), from, size);
     }
@@ -314,6 +360,7 @@ const char *cudaGetErrorString(int code) {
     return code == OUT_OF_MEMORY     ? "out of memory"
            : code == DRIVER_TOO_OLD  ? "CUDA driver version is insufficient for CUDA runtime version"
            : code == ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
+           : code == UNKNOWN         ? "unknown error"
            : code == NOT_SUPPORTED   ? "operation not supported"
                                      : "some other error";
 }

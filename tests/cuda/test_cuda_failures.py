@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 from tests import models
 from tests.chunks import chunk
 from tests.cuda.cuda import DRIVER_TOO_OLD, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Cuda, on_cuda
-from tests.fakes import MODEL
+from tests.unit.test_settings_conflicts import loaded
+from worker.assembled_model import begin_model
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.records import Array, ClosedBy
-from worker.inference.lanes import InferenceLanes
 from worker.inference.model import Model
+from worker.telemetry import WorkerEvents
 
 PATIENCE = 10.0  # longer than any machine needs
 WIDE = models.identity("INT64", (1024,))
@@ -69,19 +71,21 @@ def test_the_arena_at_its_limit_fails_the_batch_and_no_other(tmp_path: Path) -> 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_a_row_that_fits_is_answered_however_many_lanes_want_the_memory(lanes: int, tmp_path: Path) -> None:
     """Two rows at once do not fit. Runs that ran out of memory together lose none of it."""
-    model = on_cuda(tmp_path, models.identity("INT64", ("width",)), gpu_mem_limit=5 << 20)
+    path = models.save(models.identity("INT64", ("width",)), tmp_path)
+    given = {"MODEL__PATH": str(path), "MODEL__DEVICE": "cuda", "MODEL__GPU_MEM_LIMIT": str(5 << 20)}
+    settings = loaded(**given, BATCHING__LANES=str(lanes), BATCHING__MAX_INFLIGHT_BYTES="1000000000")
     row = {"x": np.arange(1 << 18).reshape(1, -1)}  # 2 MiB, and as much comes out
-    running = InferenceLanes({MODEL: model}, lanes)
     done: list[Finished] = []
 
-    for _ in range(100):
-        running.submit(Batch([chunk()], row, 1, ClosedBy.LINGER))
-    while running.in_flight:
-        done += running.finished(PATIENCE)
+    with ExitStack() as closing:
+        running = begin_model(settings, WorkerEvents(1), closing)().lanes
+        for _ in range(100):
+            running.submit(Batch([chunk()], row, 1, ClosedBy.LINGER))
+        while running.in_flight:
+            done += running.finished(PATIENCE)
 
     assert {item.failure for item in done} == {None}
     assert all(item.outputs and np.array_equal(item.outputs[0], row["x"]) for item in done)
-    assert running.close(PATIENCE)
 
 
 def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:
@@ -92,13 +96,22 @@ def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:
         on_cuda(tmp_path, WIDE, rows=1024, gpu_mem_limit=4 << 20)
 
 
+@pytest.mark.parametrize("memory", ["ordinary", "page-locked"])
 @pytest.mark.parametrize("after", range(4))
-def test_a_run_that_fails_half_way_spoils_no_later_one(after: int, cuda: Cuda, tmp_path: Path) -> None:
-    """Its earlier operations are still in its stream: two copies on the device, two back."""
-    model = on_cuda(tmp_path, TWO)
+def test_a_run_that_fails_half_way_spoils_no_later_one(after: int, memory: str, cuda: Cuda, tmp_path: Path) -> None:
+    """Its earlier operations are still in its stream: two copies on the device, two back.
 
-    with cuda.failing("cudaMemcpyAsync", OUT_OF_MEMORY, after):
-        failed = failure(model, {"xA": np.full((2, 2), 1), "xB": np.full((2, 2), 2)})
+    They may read page-locked memory that other feeds have taken since.
+    """
+    model = on_cuda(tmp_path, TWO)
+    feeds = {"xA": np.full((2, 2), 1), "xB": np.full((2, 2), 2)}
+
+    with cuda.page_locking(feeds.values() if memory == "page-locked" else ()):
+        with cuda.failing("cudaMemcpyAsync", OUT_OF_MEMORY, after):
+            failed = failure(model, feeds)
+        for feed in feeds.values():
+            np.add(feed, 10, out=feed)
+        assert_runs(model, feeds)
 
     assert failed.code is Code.RESOURCE_EXHAUSTED
     assert_runs(model, {"xA": np.full((2, 2), 3), "xB": np.full((2, 2), 4)})

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests import models
-from tests.chunks import chunk
 from tests.cuda.cuda import Cuda, on_cuda
-from tests.fakes import MODEL
-from worker.core.chunk import Batch, Finished
 from worker.core.failures import RunFailure
-from worker.core.records import Array, ClosedBy
-from worker.inference.lanes import InferenceLanes
+from worker.core.records import Array
+from worker.inference.host.child import Host
+from worker.inference.host.shared_memory import Heap
 from worker.inference.model import Model
 
 # A GPU may serve its streams in either order, and in any between.
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.parametrize("cuda", ["late", "others first"], indirect=True),
 ]
 
-PATIENCE = 10.0  # longer than any machine needs
 # Calls by which ONNX Runtime sets up each concurrent run.
 SET_UP = (
     "cublasCreate_v2",
@@ -52,19 +51,9 @@ def numbers(rows: int, seed: int, width: int = 4) -> Array:
     return np.random.default_rng(seed).integers(0, 1 << 60, (rows, width))
 
 
-def batch(number: int) -> Batch:
-    """A batch of 1 to 40 rows, more than the warm-up had; no two are alike."""
-    feed = numbers(1 + number * 7 % 40, number)
-    return Batch([chunk()], {"x": feed}, len(feed), ClosedBy.SIZE)
-
-
-def fetched(lanes: InferenceLanes, count: int) -> list[Finished]:
-    done: list[Finished] = []
-    while len(done) < count:
-        newest = lanes.finished(PATIENCE)
-        assert newest, "one is not returned"
-        done += newest
-    return done
+def feeds_of(number: int) -> dict[str, Array]:
+    """1 to 40 rows, more than the warm-up had; no two are alike."""
+    return {"x": numbers(1 + number * 7 % 40, number)}
 
 
 def test_every_datatype_but_strings_comes_back_as_it_went_in(tmp_path: Path) -> None:
@@ -101,15 +90,9 @@ def test_no_later_run_writes_to_what_an_earlier_one_gave(width: int | str, tmp_p
 def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
     """With LANES=2 each run has a stream of its own."""
     model = on_cuda(tmp_path, models.identity("INT64"))
-    lanes = InferenceLanes({MODEL: model}, 2)
-    lanes.probe_each()
 
-    for number in range(120):
-        lanes.submit(batch(number))
-    done = fetched(lanes, 120)
-
-    assert lanes.close(PATIENCE)
-    assert all(item.batch and np.array_equal(arrays(item.outputs or ())[0], item.batch.feeds["x"]) for item in done)
+    with ThreadPoolExecutor(2) as lanes:
+        list(lanes.map(assert_same, [model] * 120, map(feeds_of, range(120))))
 
 
 def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path: Path) -> None:
@@ -117,20 +100,18 @@ def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path:
 
     ONNX Runtime makes most of it for each concurrent run: here a probe takes as long as on a GPU.
     """
-    lanes = InferenceLanes({MODEL: on_cuda(tmp_path, models.identity("INT64"), rows=40)}, 2)
+    model = on_cuda(tmp_path, models.identity("INT64"), rows=40)
     loaded = {function: cuda.calls(function) for function in SET_UP}
 
-    with cuda.slow(0.2):
-        probes = lanes.probe_each()
-    ready = {function: cuda.calls(function) for function in SET_UP}
-    for number in range(20):
-        lanes.submit(batch(number))
-    done = fetched(lanes, 20)
+    with socket.socket() as channel, closing(Heap(1 << 20)) as heap, ThreadPoolExecutor(2) as lanes:
+        host = Host(channel, heap.memory, model, 2)
+        with cuda.slow(0.2):
+            list(lanes.map(host._probe, [1, 1]))
+        ready = {function: cuda.calls(function) for function in SET_UP}
+        list(lanes.map(assert_same, [model] * 20, map(feeds_of, range(20))))
 
-    assert [item.failure for item in (*probes, *done)] == [None] * 22
     assert ready["cudaStreamCreateWithFlags"] > loaded["cudaStreamCreateWithFlags"]
     assert {function: cuda.calls(function) for function in SET_UP} == ready
-    assert lanes.close(PATIENCE)
 
 
 def test_the_second_device_is_used_and_the_first_left_alone(cuda: Cuda, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +31,16 @@ def test_two_lanes_answer_every_request_rightly(kafka: Cluster, tmp_path: Path) 
 
 
 def test_a_killed_host_costs_no_answer(kafka: Cluster, tmp_path: Path) -> None:
-    """The next one takes the device again, and answers are right."""
+    """The next one takes the device again, and locks the memory again that the first one had locked."""
     with Scene(kafka, tmp_path, {**ON_CUDA, "BATCHING__LANES": "2"}) as scene:
         replica = scene.replica()
-        scene.publish([raw(number) for number in range(5000)])
-        scene.wait_for_progress(1)
-        (host,) = Path(f"/proc/{replica.pid}/task/{replica.pid}/children").read_text().split()
-        os.kill(int(host), signal.SIGKILL)
-        scene.publish([raw(number) for number in range(5000, 6000)])
+        assert "memory_page_locked" in replica.whole_log
+        with scene.publishing(rate=2000.0) as load:
+            scene.wait_for_progress(50)
+            replica.kill_host()
+            replica.wait_until_logged_more("model_host_started", 1)
+            scene.wait_for_progress(50)
+            load.stop()
 
         scene.expect_kept()
         scene.expect_right_values()
