@@ -1,8 +1,8 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
-The environment wins over the file. Every `WORKER_*` name and every name in the file must be a setting, so that a
-mistyped one is an error and not a default. A secret may stand in a file: `WORKER_KAFKA__SASL_PASSWORD_FILE` names it.
-All problems are found before one exception reports them.
+pydantic-settings reads, and the environment wins over the file. Every `WORKER_*` name and every name in the file must
+be a setting, so that a mistyped one is an error and not a default. A secret may stand in a file:
+`WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
@@ -50,11 +51,11 @@ def load_shape(
     for section, key in KNOWN.values():
         if isinstance(table := tables.get(section), dict) and key in table:
             given[section][key] = _from_file(section, key, table[key], path)
-    for name, value in _variables(environ, problems):
-        section, key = KNOWN[name]
-        given[section][key] = value
+    environment = EnvSettingsSource(shape)
+    environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
+    file = InitSettingsSource(shape, {section: given[section] for section in shape.model_fields})
     try:
-        settings = shape.model_validate(given)
+        settings = shape(_build_sources=((environment, file), {}))
     except ValidationError as error:
         errors = [e for e in error.errors(include_url=False) if e["type"] != "default_factory_not_called"]
         problems += map(_problem, errors)

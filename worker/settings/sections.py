@@ -11,7 +11,8 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings.kafka_sections import KafkaSettings
@@ -253,10 +254,14 @@ class TelemetrySettings(Section):
     tracing: bool = Field(False, description="Spans of requests with a sampled `traceparent`, as OTEL_* variables say.")
 
 
-class Sections(BaseModel):
+class Sections(BaseSettings):
     """The sections that a command reads: some, or all."""
 
-    model_config = ConfigDict(
+    model_config = SettingsConfigDict(
+        env_prefix="WORKER_",
+        env_nested_delimiter="__",
+        env_nested_max_split=1,  # section and key: nothing lies deeper
+        enable_decoding=False,  # `value_types.py` reads lists and objects, and reports each mistake
         frozen=True,
         extra="ignore",  # each name is checked in `loading`, whichever sections are read
         hide_input_in_errors=True,
