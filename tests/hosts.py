@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Semaphore, Thread, current_thread
+from threading import Semaphore, Thread
 
 import numpy as np
 
@@ -34,10 +34,9 @@ FACTS = ModelFacts(signature(), Device("cpu", "it is a test"), False, (1,), None
 
 
 class SteeredRunner:
-    """Runs a batch when the test lets it; notes the order of runs, and their threads. A probe is noted as -1."""
+    """Runs a batch when the test lets it; notes the order of runs. A probe is noted as -1."""
 
     def __init__(self) -> None:
-        self.ran_on: list[str] = []
         self.began: SimpleQueue[int] = SimpleQueue()
         self.permits: SimpleQueue[RunFailure | BaseException | Sequence[Array] | None] = SimpleQueue()
 
@@ -48,7 +47,6 @@ class SteeredRunner:
         return self._wait(-1, np.zeros((1, 4)))
 
     def _wait(self, number: int, output: Array) -> Sequence[Array] | RunFailure:
-        self.ran_on.append(current_thread().name)
         self.began.put(number)
         word = self.permits.get(timeout=PATIENCE)
         if isinstance(word, BaseException):

@@ -98,6 +98,17 @@ class ModelBroken(Stop):
     exit_code = 5
 
 
+class DeviceLost(ModelBroken):
+    """The device takes no more runs of this process. `why` is the reason alone."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the device is lost: {why}. What ran on it is unanswered and will be read again; "
+            "if a restart does not help, look at the machine's GPU (nvidia-smi, dmesg)"
+        )
+        self.why = why
+
+
 class TooManyRejections(Stop):
     """The limit of rejections in a row (`REJECTION_LIMIT`, or a new group's) is reached: the stream must be wrong."""
 

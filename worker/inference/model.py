@@ -71,7 +71,7 @@ class Model:
         """Run one inference. Returns arrays of shape (rows, *dims) in the signature's order of outputs, or the failure.
 
         A run that lacks memory on a GPU is tried once more, after unused memory has been given back. The outputs are
-        unchecked, and no later run writes to them. Raises `ModelBroken` when the device is lost.
+        unchecked, and no later run writes to them. Raises `DeviceLost`.
         """
         outcome = self._outcome(feeds)
         lacks_memory = isinstance(outcome, RunFailure) and outcome.code is Code.RESOURCE_EXHAUSTED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from worker.core.failures import Code, ModelBroken, RowsLost, RunFailure
+from worker.core.failures import Code, DeviceLost, RowsLost, RunFailure
 from worker.inference.session import RunFailed
 
 LONGEST_MESSAGE = 200  # a line in an answer; ONNX Runtime's can run to kilobytes of C++ signatures
@@ -43,16 +43,13 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def run_failure(error: Exception) -> RunFailure:
-    """The failure of one run. Raises `ModelBroken` when the device is lost and no later run can succeed."""
+    """The failure of one run. Raises `DeviceLost` when no later run of this process can succeed."""
     if isinstance(error, RunFailed):
         return error.failure
     text = str(error)
     code = _CUDA_CODE.search(text)
     if (code and int(code[1]) in _DEAD_CONTEXT) or type(error).__name__ == "DeviceReset":
-        raise ModelBroken(
-            f"the device is lost: {readable(error)}. What ran on it is unanswered and will be read again; "
-            "if a restart does not help, look at the machine's GPU (nvidia-smi, dmesg)"
-        ) from error
+        raise DeviceLost(readable(error)) from error
     if is_out_of_memory(error):
         return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
     # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers. A number

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from threading import Barrier, Thread
 
-from worker.core.failures import BadConfiguration, ModelBroken, RunFailure
+from worker.core.failures import BadConfiguration, DeviceLost, RunFailure
 from worker.core.records import Array
 from worker.inference.facts import ModelFacts, Runnable, fails_in_lanes
 from worker.inference.host.memory_limit import be_killed_first
@@ -60,9 +60,9 @@ def main() -> None:
     try:
         model = load_as_set(order.model, order.batching)
         facts = facts_of(model, order.batching.max_batch_size)
-    except BadConfiguration as refusal:
+    except (BadConfiguration, DeviceLost) as refusal:
         with suppress(ConnectionError):  # the worker was refused for another reason meanwhile
-            send(channel, CannotLoad(str(refusal)))
+            send(channel, Broken(refusal.why) if isinstance(refusal, DeviceLost) else CannotLoad(str(refusal)))
         os._exit(0)
     _give_back_memory()
     memory = SharedMemory(order.memory)
@@ -121,7 +121,7 @@ class Host:
         Before, all lanes run the warm-up batch so many times together, so that CUDA's libraries set themselves up for
         each thread and for runs side by side.
         """
-        if facts.page_locked is not None:
+        if facts.page_locked is not None and facts.page_locked.why is None:
             self._locked = facts.page_locked.size
         for lane in range(1, self._lanes.parties):
             Thread(target=self._serve, args=(probes,), name=f"lane-{lane}", daemon=True).start()
@@ -138,9 +138,9 @@ class Host:
                 self._run(pickle.loads(buffer))  # noqa: S301  # from the worker
         except ConnectionError:  # the worker is done with us, before the end of a run
             pass
-        except ModelBroken as lost:
+        except DeviceLost as lost:
             with suppress(ConnectionError):
-                send(self._channel, Broken(str(lost)))
+                send(self._channel, Broken(lost.why))
         except BaseException:  # noqa: BLE001  # a lane must not die alone and in silence
             traceback.print_exc()
             status = 1

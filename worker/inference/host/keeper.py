@@ -82,7 +82,7 @@ class Keeper:
                         self._refusal = why
                         self._host.kill(HostEnd.CRASH, f"could not load the model: {why}")
                     case Broken(why):
-                        self._host.kill(HostEnd.CRASH, f"gave up: {why}")
+                        self._host.kill(HostEnd.CRASH, f"lost its device: {why}")
         return ran
 
     def kill(self, cause: HostEnd, why: str) -> None:
@@ -137,10 +137,18 @@ class Keeper:
         seconds = self._clock() - host.started_at
         if self._facts is None:
             self._facts, self._first_start = facts, seconds
-        elif facts.signature != self._facts.signature:
-            why = "loaded another model than the worker began with: its file was replaced"
+        elif (why := _other(facts, self._facts)) is not None:
             host.kill(HostEnd.CRASH, why)
             return
         self._failed_starts = 0
         self.is_ready = True
         self._events.host_started(host.pid, seconds, self._why)
+
+
+def _other(facts: ModelFacts, first: ModelFacts) -> str | None:
+    """How a fresh host differs from the first one, in words that follow "the model's process"; None if it does not."""
+    if facts.signature != first.signature:
+        return "loaded another model than the worker began with: its file was replaced"
+    if facts.device.name != first.device.name:
+        return f"found {facts.device.name} where the worker began with {first.device.name}: {facts.device.reason}"
+    return None

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.hosts import FACTS, PATIENCE
-from worker.core.failures import ModelBroken, RunFailure
+from worker.core.failures import DeviceLost, RunFailure
 from worker.core.records import Array
 from worker.inference.host.child import Host
 from worker.inference.host.messages import LONGEST, Broken, CannotLoad, Loaded, Message
@@ -108,7 +108,7 @@ def test_a_model_that_fails_in_its_lanes_is_refused() -> None:
     assert served.close() == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("death", "status"), [(ModelBroken("CUDA failure 700"), 0), (TypeError("a defect"), 1)])
+@pytest.mark.parametrize(("death", "status"), [(DeviceLost("CUDA failure 700"), 0), (TypeError("a defect"), 1)])
 def test_a_lane_that_dies_in_the_warm_up_ends_the_process(death: BaseException, status: int) -> None:
     """Whichever it is: the others would wait for it without end."""
     served = Served(Probed(None, death), lanes=2, probes=1)
@@ -124,7 +124,7 @@ def test_a_lane_that_dies_in_the_warm_up_ends_the_process(death: BaseException, 
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("death", [None, ModelBroken("CUDA failure 700")])
+@pytest.mark.parametrize("death", [None, DeviceLost("CUDA failure 700")])
 def test_a_worker_that_has_left_before_the_end_of_a_run_is_told_nothing(death: BaseException | None) -> None:
     """It ends without a traceback."""
 

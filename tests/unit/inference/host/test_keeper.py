@@ -11,6 +11,7 @@ from tests.chunks import signature, spec
 from tests.hosts import CRASH, FACTS
 from worker.core.failures import BadConfiguration, ModelBroken
 from worker.core.records import HostEnd
+from worker.inference.facts import Device
 from worker.inference.host.keeper import Keeper
 from worker.inference.host.messages import Broken, CannotLoad, Job, Loaded, Message
 from worker.inference.host.process import Ended
@@ -18,6 +19,7 @@ from worker.inference.host.shared_memory import SharedMemory
 
 LOADED = Loaded(FACTS)
 OTHER = Loaded(replace(FACTS, signature=signature(spec(dims=(2,)))))
+ELSEWHERE = Loaded(replace(FACTS, device=Device("cuda:1", "it is a test")))
 END = None  # of a script: the process ends there
 
 
@@ -104,7 +106,7 @@ def test_a_model_that_is_refused_is_told_in_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "why"), [([END], CRASH.why), ([Broken("the device is lost"), END], "gave up: the device is lost")]
+    ("script", "why"), [([END], CRASH.why), ([Broken("no device"), END], "lost its device: no device")]
 )
 def test_a_first_host_that_ends_is_a_broken_model(script: Sequence[Message | None], why: str) -> None:
     """There is nothing to go back to."""
@@ -162,11 +164,11 @@ def test_the_device_is_given_up_after_three_failed_starts_in_a_row() -> None:
 
     assert counts == [2, 2, 3, 3]
     assert "3 times in a row before its warm-up was over" in str(given_up.value)
-    assert "it gave up: no device" in str(given_up.value)
+    assert "it lost its device: no device" in str(given_up.value)
     assert [why for _, why, _ in world.reports[2:]] == [
         CRASH.why,
         "could not load the model: no such file",
-        "gave up: no device",
+        "lost its device: no device",
     ]
 
 
@@ -183,17 +185,21 @@ def test_a_success_ends_the_row() -> None:
     assert len(world.processes) == 7
 
 
-def test_another_model_is_not_taken() -> None:
-    """What waits was decoded for the first one."""
-    world = World([LOADED, END], [OTHER])
+@pytest.mark.parametrize(
+    ("other", "why"), [(OTHER, "loaded another model"), (ELSEWHERE, "found cuda:1 where the worker began with cpu")]
+)
+def test_another_model_or_device_is_not_taken(other: Loaded, why: str) -> None:
+    """What waits was decoded for the first one, and without its GPU a worker would be slow and silent."""
+    world = World([LOADED, END], [other])
     _ = world.keeper.facts
     world.turn()
     world.turn()
     world.turn()
 
     assert not world.keeper.is_ready
-    end, why, _ = world.reports[-1]
-    assert (end, str(why)[:20]) == (HostEnd.CRASH, "loaded another model")
+    end, reported, _ = world.reports[-1]
+    assert end is HostEnd.CRASH
+    assert str(reported).startswith(why)
 
 
 @pytest.mark.parametrize(("first", "most"), [(0.0, 60), (3.0, 90)])

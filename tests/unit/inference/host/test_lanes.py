@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.chunks import chunk, signature, spec
+from tests.chunks import chunk
 from tests.fakes import MODEL
-from tests.hosts import CRASH, FACTS, KILLED, PATIENCE, Hosts
+from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
-from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.failures import Code, DeviceLost, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
 from worker.core.tensors.stacking import halve
 from worker.inference.host import child
@@ -216,12 +215,12 @@ def test_a_lost_device_ends_its_host_with_the_model_s_own_words(hosts: Hosts) ->
     """A batch that waits in the host does not hide them."""
     hosts.lanes.submit(batch(0))
     hosts.lanes.submit(batch(1))
-    hosts.let(ModelBroken("CUDA failure 700"))
+    hosts.let(DeviceLost("CUDA failure 700"))
 
     (failed,) = hosts.fetch(1)
 
-    assert failed.failure == RunFailure("its process gave up: CUDA failure 700", ended_host=True)
-    assert hosts.ended == [(HostEnd.CRASH, "gave up: CUDA failure 700", 2)]
+    assert failed.failure == RunFailure("its process lost its device: CUDA failure 700", ended_host=True)
+    assert hosts.ended == [(HostEnd.CRASH, "lost its device: CUDA failure 700", 2)]
 
 
 class Loop:
@@ -434,80 +433,6 @@ def test_a_reply_that_came_in_time_counts_however_late_it_is_fetched(hosts: Host
     (ran,) = hosts.fetch(1)
 
     assert ran.failure is None
-
-
-# Starts
-
-
-def test_a_host_that_does_not_start_three_times_is_the_device(hosts: Hosts) -> None:
-    """One second lies between two starts."""
-    hosts.facts = None
-    hosts.lanes.submit(batch(0))
-    hosts.at.ends()
-    hosts.lanes.finished(0.0)
-
-    counts = []
-    for _ in range(2):
-        hosts.at.ends()
-        hosts.lanes.finished(0.0)
-        hosts.later += 0.9
-        hosts.lanes.finished(0.0)
-        counts.append(len(hosts.hosts))
-        hosts.later += 0.2
-        hosts.lanes.finished(0.0)
-        counts.append(len(hosts.hosts))
-    hosts.at.ends()
-
-    assert counts == [2, 3, 3, 4]
-    with pytest.raises(ModelBroken, match="ended 3 times in a row before its warm-up was over"):
-        hosts.lanes.finished(0.0)
-
-
-def test_failed_starts_are_forgotten_when_one_succeeds(hosts: Hosts) -> None:
-    """Only those in a row count."""
-    for _ in range(3):
-        hosts.facts = None
-        hosts.at.ends()
-        for _ in range(2):
-            hosts.lanes.finished(0.0)
-            hosts.at.ends()
-            hosts.lanes.finished(0.0)
-            hosts.later += 1.1
-        hosts.facts = FACTS
-        hosts.turn_until(lambda: hosts.keeper.is_ready)
-
-    hosts.lanes.submit(batch(0))
-    hosts.let(None)
-    assert numbers(hosts.fetch(1)) == [0]
-
-
-def test_a_host_that_loads_another_model_is_a_failed_start(hosts: Hosts) -> None:
-    """The records in flight were decoded for the one before."""
-    hosts.facts = replace(FACTS, signature=signature(spec(dims=(2,))))
-    hosts.at.ends()
-
-    hosts.turn_until(lambda: len(hosts.ended) == 2)
-
-    end, why, _ = hosts.ended[1]
-    assert end is HostEnd.CRASH
-    assert why == "loaded another model than the worker began with: its file was replaced"
-    assert hosts.started == ["the worker starts"]
-
-
-def test_a_host_that_takes_too_long_to_start_is_ended(hosts: Hosts) -> None:
-    """Ten times the first start and a minute."""
-    hosts.facts = None
-    hosts.at.ends()
-    hosts.lanes.finished(0.0)
-    hosts.later += 59
-    hosts.lanes.finished(0.0)
-    assert len(hosts.ended) == 1
-
-    hosts.later += 10
-    hosts.turn_until(lambda: len(hosts.ended) == 2)
-
-    assert hosts.ended[1][0] is HostEnd.HANG
-    assert "to load the model" in hosts.ended[1][1]
 
 
 # Tensors
