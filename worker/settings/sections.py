@@ -39,7 +39,7 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # A transaction fills for a quarter of its timeout at most; the rest is for its end. Inferences do not count: a batch
 # that runs when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-# Bytes. With the smallest model its process has 81 MB of what this limits, and 9 MB more for each lane (2026-11).
+# Bytes. With the smallest model its process has 64 MB of what this limits, and 9 MB more for each lane (2026-11).
 LEAST_MEMORY = 128 * MIB
 # The most rows in flight, unless the batches under way hold more.
 MAX_INFLIGHT_ROWS = 131_072
