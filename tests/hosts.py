@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Semaphore, Thread, current_thread
+from threading import Semaphore, Thread
 
 import numpy as np
 
@@ -34,10 +34,9 @@ FACTS = ModelFacts(signature(), Device("cpu", "it is a test"), False, (1,), None
 
 
 class SteeredRunner:
-    """Runs a batch when the test lets it; notes the order of runs, and their threads. A probe is noted as -1."""
+    """Runs a batch when the test lets it; notes the order of runs. A probe is noted as -1."""
 
     def __init__(self) -> None:
-        self.ran_on: list[str] = []
         self.began: SimpleQueue[int] = SimpleQueue()
         self.permits: SimpleQueue[RunFailure | BaseException | Sequence[Array] | None] = SimpleQueue()
 
@@ -48,7 +47,6 @@ class SteeredRunner:
         return self._wait(-1, np.zeros((1, 4)))
 
     def _wait(self, number: int, output: Array) -> Sequence[Array] | RunFailure:
-        self.ran_on.append(current_thread().name)
         self.began.put(number)
         word = self.permits.get(timeout=PATIENCE)
         if isinstance(word, BaseException):
@@ -59,9 +57,11 @@ class SteeredRunner:
 class ThreadHost(HostProcess):
     """A host on `lanes` threads of this process. `ends`: the test ends it, as a signal would."""
 
-    def __init__(self, memory: int, model: Runnable, lanes: int, facts: ModelFacts | None, now: float) -> None:
+    def __init__(
+        self, memory: int, model: Runnable, lanes: int, facts: ModelFacts | None, clock: Callable[[], float]
+    ) -> None:
         """A host with no facts never gets ready; one with no lanes gets ready and takes no job."""
-        self.started_at = now
+        self.started_at = clock()
         ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._talk_over(ours)
         self.ended: Ended | None = None
@@ -70,7 +70,7 @@ class ThreadHost(HostProcess):
         if facts is not None and not lanes:
             send(self._theirs, Loaded(facts))
         elif facts is not None:
-            host = Host(self._theirs, SharedMemory(memory), model, lanes, self._leave)
+            host = Host(self._theirs, SharedMemory(memory), model, lanes, self._leave, lambda: int(clock() * 1e9))
             Thread(target=host.serve, args=(facts,), kwargs={"probes": 0}, name="lane-0", daemon=True).start()
 
     @property
@@ -193,5 +193,5 @@ class Hosts:
     def _start(self) -> ThreadHost:
         self.runners.append(SteeredRunner())
         model = self._runner or self.runner
-        self.hosts.append(ThreadHost(self.heap.memory.fd, model, self.of_lanes, self.facts, self.clock()))
+        self.hosts.append(ThreadHost(self.heap.memory.fd, model, self.of_lanes, self.facts, self.clock))
         return self.hosts[-1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from threading import Event, Lock, get_ident
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -234,19 +234,6 @@ def test_a_lost_device_is_raised_as_it_was_said(threads: Lanes, *, is_probed: bo
         threads.fetch(1)
 
 
-def test_several_lanes_run_at_once() -> None:
-    """Each lane runs one batch at a time."""
-    steered = Hosts(lanes=2)
-    for number in range(3):
-        steered.lanes.submit(batch(number))
-
-    running = {steered.runner.began.get(timeout=PATIENCE) for _ in range(2)}
-
-    assert running == {0, 1}
-    assert steered.runner.began.empty()
-    steered.close()
-
-
 def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(threads: Lanes) -> None:
     """Python cannot interrupt a native call: the process must be able to end during one."""
     threads.lanes.submit(batch(0))
@@ -384,36 +371,3 @@ def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     assert home[1].failure is not None
     assert probe.failure is None
     assert lanes.close(PATIENCE)
-
-
-class Crowded:
-    """A device with memory for one run at a time. The first run waits until another has failed meanwhile."""
-
-    def __init__(self) -> None:
-        self._one = Lock()
-        self._failed = Event()
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        if not self._one.acquire(blocking=False):
-            self._failed.set()
-            return RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
-        assert self._failed.wait(PATIENCE)
-        self._one.release()
-        return [feeds["x"]]
-
-    def probe(self) -> Sequence[Array] | RunFailure:
-        return self.run({"x": np.zeros((1, 4))})
-
-
-def test_a_run_without_memory_beside_another_is_made_again_alone() -> None:
-    """The other run had the memory: the failure says nothing about this batch or the device."""
-    crowded = Hosts(lanes=2, runner=Crowded())
-    for number in range(9):
-        crowded.lanes.submit(batch(number))
-    crowded.lanes.probe(MODEL)
-
-    home = crowded.fetch(10)
-
-    assert sorted(numbers(home)) == list(range(-1, 9))
-    assert [finished.failure for finished in home] == [None] * 10
-    crowded.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +9,11 @@ import onnxruntime as ort
 import pytest
 
 from tests import models
-from tests.chunks import chunk
 from tests.cuda.cuda import DRIVER_TOO_OLD, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Cuda, on_cuda
-from tests.unit.test_settings_conflicts import loaded
-from worker.assembled_model import begin_model
-from worker.core.chunk import Batch, Finished
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
-from worker.core.records import Array, ClosedBy
+from worker.core.records import Array
 from worker.inference.model import Model
-from worker.telemetry import WorkerEvents
 
-PATIENCE = 10.0  # longer than any machine needs
 WIDE = models.identity("INT64", (1024,))
 TWO = models.identities({"A": "INT64", "B": "INT64"})
 
@@ -66,26 +59,6 @@ def test_the_arena_at_its_limit_fails_the_batch_and_no_other(tmp_path: Path) -> 
     assert starved.code is Code.RESOURCE_EXHAUSTED
     assert "smaller than requested" in starved.message
     assert_runs(model, rows(128))
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_a_row_that_fits_is_answered_however_many_lanes_want_the_memory(lanes: int, tmp_path: Path) -> None:
-    """Two rows at once do not fit. Runs that ran out of memory together lose none of it."""
-    path = models.save(models.identity("INT64", ("width",)), tmp_path)
-    given = {"MODEL__PATH": str(path), "MODEL__DEVICE": "cuda", "MODEL__GPU_MEM_LIMIT": str(5 << 20)}
-    settings = loaded(**given, BATCHING__LANES=str(lanes), BATCHING__MAX_INFLIGHT_BYTES="1000000000")
-    row = {"x": np.arange(1 << 18).reshape(1, -1)}  # 2 MiB, and as much comes out
-    done: list[Finished] = []
-
-    with ExitStack() as closing:
-        running = begin_model(settings, WorkerEvents(1), closing)().lanes
-        for _ in range(100):
-            running.submit(Batch([chunk()], row, 1, ClosedBy.LINGER))
-        while running.in_flight:
-            done += running.finished(PATIENCE)
-
-    assert {item.failure for item in done} == {None}
-    assert all(item.outputs and np.array_equal(item.outputs[0], row["x"]) for item in done)
 
 
 def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:

@@ -18,9 +18,16 @@ import numpy as np
 import pytest
 
 from tests.kafka.checker import Answer
-from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.replica import Replica, is_alive
-from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, quick_exactly_once
+from tests.kafka.scene import (
+    RAW_HEADER,
+    Scene,
+    both_guarantees,
+    quick_at_least_once,
+    quick_exactly_once,
+    wait_until_running,
+)
 from tests.kafka.spins import spin
 from tests.models import greedy, killed_at_start, least_divided, save, spinner
 
@@ -236,14 +243,6 @@ def test_no_host_outlives_a_killed_worker(kafka: Cluster, tmp_path: Path, harm: 
 
         expect_gone(host)
         scene.acknowledged.clear()
-
-
-def wait_until_running(replica: Replica) -> None:
-    """Wait until an inference runs."""
-    deadline = time.monotonic() + TIMEOUT
-    while not replica.metric("inference_worker_inference_running_seconds"):
-        assert time.monotonic() < deadline, "nothing runs"
-        time.sleep(0.05)
 
 
 @traps

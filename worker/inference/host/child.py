@@ -103,6 +103,7 @@ class Host:
         model: Runnable,
         lanes: int,
         leave: Callable[[int], object] = os._exit,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._channel = channel
         self._memory = memory
@@ -110,6 +111,7 @@ class Host:
         self._model = model
         self._lanes = Barrier(lanes)
         self._leave = leave
+        self._clock = clock  # nanoseconds
         self._locked = 0  # bytes at the begin of the memory that are page-locked
         self._failure: str | None = None
 
@@ -154,10 +156,10 @@ class Host:
 
     def _run(self, job: Job) -> None:
         number, feeds, start, room = job
-        began = time.monotonic_ns()
+        began = self._clock()
         self._begun[number] = began
         outcome = self._model.probe() if feeds is None else self._model.run(self._feeds(feeds))
-        seconds = (time.monotonic_ns() - began) / 1e9
+        seconds = (self._clock() - began) / 1e9
         if isinstance(outcome, RunFailure):
             send(self._channel, (number, seconds, outcome))
             return

@@ -128,9 +128,9 @@ class Keeper:
         return None
 
     def close(self, timeout: float) -> None:
-        """End the host. It is killed if it does not end within `timeout` seconds."""
+        """End the host. It is killed if it does not end within `timeout` seconds, and at once if it is not ready."""
         if self._host is not None:
-            self._host.end(timeout)
+            self._host.end(timeout if self.is_ready else 0.0)
             self._host = None
 
     def _loaded(self, host: HostProcess, facts: ModelFacts) -> None:

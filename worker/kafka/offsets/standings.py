@@ -8,7 +8,6 @@ for none. So a question gets little time, and the question after an unanswered o
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,10 +26,8 @@ ASK_AGAIN_AFTER = 0.1
 # `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
 
-# The note of an offset where the group has committed no answer yet. Earlier workers counted their attempts in notes:
-# `attempts=2`, `attempts=2 trial`, `attempts=2 new`. Such a note may still be there, and says only whether it is new.
+# The note of an offset where the group has committed no answer yet.
 NEW = "new"
-_IS_NEW = re.compile(rf"(attempts=[0-9]+ )?{NEW}")
 
 
 class GroupStanding(NamedTuple):
@@ -103,6 +100,4 @@ class StandingLookup:
 
 def standing_of(at: TopicPartition) -> GroupStanding:
     """Read the group's answer for one partition."""
-    if at.offset < 0:
-        return GroupStanding(None, is_new=True)
-    return GroupStanding(at.offset, _IS_NEW.fullmatch(at.metadata or "") is not None)
+    return GroupStanding(None, is_new=True) if at.offset < 0 else GroupStanding(at.offset, at.metadata == NEW)

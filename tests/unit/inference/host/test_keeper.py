@@ -245,3 +245,12 @@ def test_a_host_is_killed_and_closed() -> None:
 
     assert world.processes[0].verdict == (HostEnd.HANG, "ran too long")
     assert world.processes[0].was_closed_after == 1.5
+
+
+def test_a_host_that_loads_its_model_is_closed_at_once() -> None:
+    """The worker was refused for another reason, and says so without a delay."""
+    world = World([])
+
+    world.keeper.close(1.5)
+
+    assert world.processes[0].was_closed_after == 0.0

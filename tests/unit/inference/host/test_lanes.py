@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.chunks import chunk, signature, spec
+from tests.chunks import chunk
 from tests.fakes import MODEL
-from tests.hosts import CRASH, FACTS, KILLED, PATIENCE, Hosts
+from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
-from worker.core.failures import Code, DeviceLost, ModelBroken, RunFailure
+from worker.core.failures import Code, DeviceLost, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
 from worker.core.tensors.stacking import halve
 from worker.inference.host import child
@@ -303,7 +301,16 @@ def test_whenever_hosts_end_each_batch_comes_back_once_with_its_own_outputs(step
     gone.close()
 
 
-# Time
+# Time. A limit is met with three seconds to spare, because the machine may be busy.
+
+
+def pass_by(hosts: Hosts, seconds: int) -> list[Finished]:
+    """Let so many seconds pass; the loop looks at the lanes once in each."""
+    home: list[Finished] = []
+    for _ in range(seconds):
+        hosts.later += 1
+        home += hosts.lanes.finished(0.0)
+    return home
 
 
 def test_a_run_over_its_limit_ends_the_host(hosts: Hosts) -> None:
@@ -311,12 +318,10 @@ def test_a_run_over_its_limit_ends_the_host(hosts: Hosts) -> None:
     hosts.lanes.submit(batch(0))
     hosts.lanes.submit(batch(1))
     assert hosts.began() == 0
-    for _ in range(59):
-        hosts.later += 1
-        assert not hosts.lanes.finished(0.0)
+    assert not pass_by(hosts, 57)
 
-    hosts.later += 2
-    (failed,) = hosts.turn_until(lambda: len(hosts.started) == 2)
+    home = pass_by(hosts, 6)
+    (failed,) = home + hosts.turn_until(lambda: len(hosts.started) == 2)
 
     assert failed.failure is not None
     assert failed.failure.message == "its process ran for more than 60 s (WORKER_MODEL__RUN_TIMEOUT_S)"
@@ -325,20 +330,17 @@ def test_a_run_over_its_limit_ends_the_host(hosts: Hosts) -> None:
     assert hosts.began() == 1
 
 
-@pytest.mark.parametrize(("longest", "limit"), [(0.01, 5), (2, 20), (30, 60)])
+@pytest.mark.parametrize(("longest", "limit"), [(0.01, 5), (2, 20), (30, 60), (0.0, 60)])
 def test_after_a_hang_a_record_has_ten_times_the_longest_run_that_succeeded(
     hosts: Hosts, longest: float, limit: int
 ) -> None:
-    """But five seconds at least, and no more than the limit of all runs."""
+    """But five seconds at least, no more than the limit of all runs, and that where none has succeeded."""
     hosts.lanes._longest, hosts.lanes._hung = longest, True
     hosts.lanes.resubmit([batch(7, is_alone=True)])
     assert hosts.began() == 7
 
-    for _ in range(limit - 1):
-        hosts.later += 1
-        assert not hosts.lanes.finished(0.0)
-    hosts.later += 2
-    (failed,) = hosts.fetch(1)
+    assert not pass_by(hosts, limit - 3)
+    (failed,) = pass_by(hosts, 6) or hosts.fetch(1)
 
     assert failed.failure is not None
     assert failed.failure.message.startswith(f"its process ran for more than {limit} s")
@@ -351,9 +353,7 @@ def test_a_lone_record_has_all_the_time_after_another_end_than_a_hang(hosts: Hos
     hosts.lanes.resubmit([batch(7, is_alone=True)])
     assert hosts.began() == 7
 
-    for _ in range(59):
-        hosts.later += 1
-        assert not hosts.lanes.finished(0.0)
+    assert not pass_by(hosts, 57)
 
     assert hosts.at.ended is None
 
@@ -364,13 +364,10 @@ def test_a_host_that_stood_still_with_the_whole_machine_gets_its_time_again(host
     assert hosts.began() == 0
     hosts.later += 3600
 
-    for _ in range(59):
-        assert not hosts.lanes.finished(0.0)
-        hosts.later += 1
+    assert not pass_by(hosts, 57)
     assert hosts.at.ended is None
-    hosts.later += 2
 
-    assert hosts.fetch(1)[0].failure is not None
+    assert (pass_by(hosts, 6) or hosts.fetch(1))[0].failure is not None
 
 
 @pytest.fixture
@@ -383,22 +380,13 @@ def deaf() -> Iterator[Hosts]:
     hosts.close()
 
 
-def pass_by(hosts: Hosts, seconds: int) -> list[Finished]:
-    """Let so many seconds pass; the loop looks at the lanes once in each."""
-    home: list[Finished] = []
-    for _ in range(seconds):
-        hosts.later += 1
-        home += hosts.lanes.finished(0.0)
-    return home
-
-
 def test_a_host_that_begins_nothing_is_ended_and_nothing_has_failed(deaf: Hosts) -> None:
     """It was stopped, or a thread of the model keeps the interpreter."""
     deaf.lanes.submit(batch(0))
-    pass_by(deaf, 59)
+    pass_by(deaf, 57)
     assert deaf.at.ended is None
 
-    pass_by(deaf, 2)
+    pass_by(deaf, 6)
     deaf.turn_until(lambda: len(deaf.started) == 2)
     deaf.let(None)
 
@@ -413,7 +401,7 @@ def test_a_run_that_began_late_has_its_whole_time(deaf: Hosts) -> None:
     pass_by(deaf, 50)
     deaf.lanes._begun[number] = int(deaf.clock() * 1e9)
 
-    pass_by(deaf, 59)
+    pass_by(deaf, 57)
 
     assert deaf.at.ended is None
 
@@ -424,119 +412,27 @@ def test_a_host_that_gives_one_run_back_has_time_to_begin_the_next(deaf: Hosts) 
         deaf.lanes.submit(batch(number))
     number, _ = deaf.lanes._given
     deaf.lanes._begun[number] = int(deaf.clock() * 1e9)
-    pass_by(deaf, 59)
+    pass_by(deaf, 57)
     child.send(deaf.at._theirs, (number, 59.0, []))
 
-    home = pass_by(deaf, 59)
+    home = pass_by(deaf, 57)
 
     assert numbers(home) == [0]
     assert deaf.at.ended is None
 
 
-def test_a_batch_behind_a_long_run_is_not_late_when_that_ends(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own time has only begun."""
-    monkeypatch.setattr(child, "time", SimpleNamespace(monotonic_ns=lambda: int(hosts.clock() * 1e9)))
-    hosts.lanes.submit(batch(0))
-    hosts.lanes.submit(batch(1))
-    assert hosts.began() == 0
-    for _ in range(59):
-        hosts.later += 1
-        hosts.lanes.finished(0.0)
-    hosts.let(None)
-    hosts.fetch(1)
-    assert hosts.began() == 1
-
-    hosts.later += 2
-    hosts.lanes.finished(0.0)
-
-    assert hosts.at.ended is None
-
-
 def test_a_reply_that_came_in_time_counts_however_late_it_is_fetched(hosts: Hosts) -> None:
-    """The loop may have been busy for longer than the limit."""
+    """The loop has other things to do."""
     hosts.lanes.submit(batch(0))
-    hosts.let(None)
     assert hosts.began() == 0
-    hosts.lanes._keeper._host._waiting.poll(PATIENCE * 1000)  # type: ignore[union-attr]  # until the reply is here
-    hosts.later += 100
+    pass_by(hosts, 57)
+    hosts.let(None)
+    assert hosts.at._waiting.poll(PATIENCE * 1000)  # the reply is here
 
+    hosts.later += 4
     (ran,) = hosts.fetch(1)
 
     assert ran.failure is None
-
-
-# Starts
-
-
-def test_a_host_that_does_not_start_three_times_is_the_device(hosts: Hosts) -> None:
-    """One second lies between two starts."""
-    hosts.facts = None
-    hosts.lanes.submit(batch(0))
-    hosts.at.ends()
-    hosts.lanes.finished(0.0)
-
-    counts = []
-    for _ in range(2):
-        hosts.at.ends()
-        hosts.lanes.finished(0.0)
-        hosts.later += 0.9
-        hosts.lanes.finished(0.0)
-        counts.append(len(hosts.hosts))
-        hosts.later += 0.2
-        hosts.lanes.finished(0.0)
-        counts.append(len(hosts.hosts))
-    hosts.at.ends()
-
-    assert counts == [2, 3, 3, 4]
-    with pytest.raises(ModelBroken, match="ended 3 times in a row before its warm-up was over"):
-        hosts.lanes.finished(0.0)
-
-
-def test_failed_starts_are_forgotten_when_one_succeeds(hosts: Hosts) -> None:
-    """Only those in a row count."""
-    for _ in range(3):
-        hosts.facts = None
-        hosts.at.ends()
-        for _ in range(2):
-            hosts.lanes.finished(0.0)
-            hosts.at.ends()
-            hosts.lanes.finished(0.0)
-            hosts.later += 1.1
-        hosts.facts = FACTS
-        hosts.turn_until(lambda: hosts.keeper.is_ready)
-
-    hosts.lanes.submit(batch(0))
-    hosts.let(None)
-    assert numbers(hosts.fetch(1)) == [0]
-
-
-def test_a_host_that_loads_another_model_is_a_failed_start(hosts: Hosts) -> None:
-    """The records in flight were decoded for the one before."""
-    hosts.facts = replace(FACTS, signature=signature(spec(dims=(2,))))
-    hosts.at.ends()
-
-    hosts.turn_until(lambda: len(hosts.ended) == 2)
-
-    end, why, _ = hosts.ended[1]
-    assert end is HostEnd.CRASH
-    assert why == "loaded another model than the worker began with: its file was replaced"
-    assert hosts.started == ["the worker starts"]
-
-
-def test_a_host_that_takes_too_long_to_start_is_ended(hosts: Hosts) -> None:
-    """Ten times the first start and a minute."""
-    hosts.facts = None
-    hosts.at.ends()
-    hosts.lanes.finished(0.0)
-    hosts.later += 59
-    hosts.lanes.finished(0.0)
-    assert len(hosts.ended) == 1
-
-    hosts.later += 10
-    hosts.turn_until(lambda: len(hosts.ended) == 2)
-
-    assert hosts.ended[1][0] is HostEnd.HANG
-    assert "to load the model" in hosts.ended[1][1]
 
 
 # Tensors

@@ -21,7 +21,7 @@ def test_a_partition_begins_where_the_group_stands_or_as_the_policy_says(
 ) -> None:
     """The client reports the error, so that partition is left to it."""
     world = new_world(monkeypatch, auto_offset_reset=reset)
-    world.client.group = {P: (5, "attempts=1")}
+    world.client.group = {P: (5, "")}
 
     world.assign(P, Q)
 
