@@ -78,7 +78,7 @@ def test_records_that_kill_the_context_are_refused_and_their_neighbours_answered
     deadly = {"STAND_IN_POISON": str(POISON)}
     poisoned = (100, 101, 217)
     with Replica(settings(broker, tmp_path), tmp_path, "worker", deadly) as worker:
-        worker.wait_until_ready(TIMEOUT)
+        worker.wait_until_ready()
         publish(broker.bootstrap_servers, REQUESTS, poisoned)
 
         found = answers(broker.bootstrap_servers)
@@ -94,7 +94,7 @@ def test_a_device_that_falls_off_ends_the_worker_and_costs_no_answer(broker: Emb
     """Exit code 5 under load, when three hosts in a row have not found it; the next worker answers the rest."""
     gone = tmp_path / "gone"
     with Replica(settings(broker, tmp_path), tmp_path, "first", {"STAND_IN_GONE": str(gone)}) as first:
-        first.wait_until_ready(TIMEOUT)
+        first.wait_until_ready()
         publish(broker.bootstrap_servers, REQUESTS[:150])
         gone.touch()
         publish(broker.bootstrap_servers, REQUESTS[150:])
@@ -103,7 +103,7 @@ def test_a_device_that_falls_off_ends_the_worker_and_costs_no_answer(broker: Emb
 
         assert code == 5, first.log
         assert "CUDA failure 999" in first.log
-    with Replica(settings(broker, tmp_path), tmp_path, "second").wait_until_ready(TIMEOUT) as second:
+    with Replica(settings(broker, tmp_path), tmp_path, "second").wait_until_ready() as second:
         found = answers(broker.bootstrap_servers)
         second.terminate()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def page_locked(memory: SharedMemory, inflight_bytes: int) -> PageLocked:
 
 
 def _runtime() -> Any:
-    """The CUDA runtime that ONNX Runtime has loaded; None if it has loaded none."""
+    """The CUDA runtime that ONNX Runtime has loaded; None if there is none, or its file is gone."""
     found = [line.split(maxsplit=5)[5] for line in _MAPS.read_text().splitlines() if "/libcudart.so" in line]
-    return ctypes.CDLL(found[0]) if found else None
+    with suppress(OSError):
+        return ctypes.CDLL(found[0]) if found else None
+    return None
