@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -415,6 +415,7 @@ class Newcomer:
 
 
 Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
+WarmUp = Literal["warm-up batch"]
 
 
 class FakeLanes:
@@ -431,10 +432,10 @@ class FakeLanes:
         self._model = model
         self._clock = clock
         self._lanes = lanes
-        self._running: dict[int, Batch | ModelKey] = {}  # by the number of its start
+        self._running: dict[int, Batch | WarmUp] = {}  # by the number of its start
         self._numbers = count()
         self._begins_at = 0.0  # the next host
-        self._waiting: deque[Batch | ModelKey] = deque()  # a key: its warm-up batch
+        self._waiting: deque[Batch | WarmUp] = deque()
         self._alone: deque[Batch] = deque()
         self._spared: set[int] = set()  # batches that ran alone when their host was killed, by identity
         self._turn = 0  # batches that may go before the next one that runs alone
@@ -448,7 +449,6 @@ class FakeLanes:
         self.run_timeout, self.start_seconds = 1.0, 0.05
         self.hosts = 1
         self.is_broken = False
-        self.broken: ModelKey | None = None
 
     @property
     def in_flight(self) -> int:
@@ -471,11 +471,11 @@ class FakeLanes:
         self._alone += [half for half in halves if half.is_alone]
         self._start()
 
-    def probe(self, model: ModelKey) -> None:
+    def probe(self) -> None:
         self._clock.stirred += 1
         self.probes += 1
         self._probes_out += 1
-        self._waiting.appendleft(model)
+        self._waiting.appendleft("warm-up batch")
         self._start()
 
     def finished(self, timeout: float) -> Sequence[Finished]:
@@ -502,7 +502,7 @@ class FakeLanes:
         ended = [*self._running.values()]
         self._running.clear()
         failure, batches = RunFailure(why, ended_host=True), [item for item in ended if isinstance(item, Batch)]
-        self._home += [Finished(batch, None, failure, 0.0, batch.model) for batch in batches]
+        self._home += [Finished(batch, None, failure, 0.0) for batch in batches]
         self._waiting.extendleft(item for item in ended if not isinstance(item, Batch))
         self.hosts += 1
         self._begins_at = self._clock.now + self.start_seconds
@@ -519,7 +519,7 @@ class FakeLanes:
                 seconds = self.run_timeout if self.hangs(item) else seconds
             self._clock.at(self._clock.now + seconds, lambda n=number, s=seconds: self._finish(n, s))  # type: ignore[misc]
 
-    def _next(self) -> Batch | ModelKey | None:
+    def _next(self) -> Batch | WarmUp | None:
         if any(map(_is_alone, self._running.values())):
             return None
         if self._alone and not (self._turn and self._waiting):
@@ -536,9 +536,9 @@ class FakeLanes:
         item = self._running.get(number)
         if item is None:  # its host has ended
             return
-        batch, model = (item, item.model) if isinstance(item, Batch) else (None, item)
+        batch = item if isinstance(item, Batch) else None
         outcome: Sequence[Array] | RunFailure = ()
-        if self.is_broken or model == self.broken:
+        if self.is_broken:
             outcome = RunFailure("the device is gone")
         elif batch is not None:
             self.ran.append(batch)
@@ -548,11 +548,11 @@ class FakeLanes:
             self._end_host(failure.message)
             return
         del self._running[number]
-        self._home.append(Finished(batch, outputs, failure, seconds, model))
+        self._home.append(Finished(batch, outputs, failure, seconds))
         self._start()
 
 
-def _is_alone(item: Batch | ModelKey) -> bool:
+def _is_alone(item: Batch | WarmUp) -> bool:
     return isinstance(item, Batch) and item.is_alone
 
 

@@ -114,16 +114,16 @@ def _threaded(settings: Settings, closing: ExitStack) -> Engine:
 
     model = load_as_set(settings.model, settings.batching)
     facts = facts_of(model, settings.batching.max_batch_size)
-    lane = ThreadLane(facts.signature.key, model, brief=0.0 if facts.is_accelerated else BRIEF)
+    lane = ThreadLane(model, brief=0.0 if facts.is_accelerated else BRIEF)
     closing.callback(lane.close, GIVE_UP_TIMEOUT)
     if facts.is_accelerated:
-        _warm_up(lane, settings, facts)
+        _warm_up(lane, settings)
     return Engine(lane, facts, own_room)
 
 
-def _warm_up(lane: ThreadLane, settings: Settings, facts: ModelFacts) -> None:
+def _warm_up(lane: ThreadLane, settings: Settings) -> None:
     """Let CUDA's libraries set themselves up for the lane's thread. Raises `BadConfiguration` if they cannot."""
-    lane.probe(facts.signature.key)
+    lane.probe()
     while not (probed := lane.finished(1.0)):
         pass
     if (failure := probed[0].failure) is not None:

@@ -18,7 +18,6 @@ from worker.core.records import (
     Ending,
     Fields,
     HostEnd,
-    ModelKey,
     Partition,
     Record,
     Rejection,
@@ -163,7 +162,7 @@ class Checkpointed(Protocol):
 
 
 class Lanes(Protocol):
-    """The inference threads. Batches start in the order submitted and finish in any order."""
+    """The inference threads of one model. Batches start in the order submitted and finish in any order."""
 
     @property
     def in_flight(self) -> int:
@@ -183,8 +182,8 @@ class Lanes(Protocol):
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""
 
-    def probe(self, model: ModelKey) -> None:
-        """Run this model's warm-up batch next; `finished` returns it as a `Finished` without a batch."""
+    def probe(self) -> None:
+        """Run the warm-up batch next; `finished` returns it as a `Finished` without a batch."""
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """The finished runs. Waits at most `timeout` seconds for the first, or not at all if none is running."""

@@ -16,7 +16,6 @@ import pytest
 
 from tests import models
 from tests.chunks import chunk
-from tests.fakes import MODEL
 from tests.hosts import PATIENCE, Hosts, SteeredRunner
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, ModelBroken, RunFailure
@@ -37,7 +36,7 @@ class Lanes:
 
     def __init__(self, brief: float = 0.0) -> None:
         self.runner = SteeredRunner()
-        self.lanes = ThreadLane(MODEL, self.runner, brief=brief)
+        self.lanes = ThreadLane(self.runner, brief=brief)
 
     def fetch(self, count: int) -> list[Finished]:
         home: list[Finished] = []
@@ -92,7 +91,7 @@ def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes | Hosts) -
     for number in (*ahead, 9):
         steered.lanes.submit(batch(number))
     steered.lanes.resubmit([batch(1), batch(2)])
-    steered.lanes.probe(MODEL)
+    steered.lanes.probe()
     for _ in range(5 + len(ahead)):
         steered.runner.permits.put(None)
 
@@ -120,7 +119,7 @@ def test_in_flight_counts_what_is_submitted_and_not_fetched(steered: Lanes | Hos
     counts.append(steered.lanes.in_flight)
     steered.lanes.resubmit([batch(1), batch(2)])
     counts.append(steered.lanes.in_flight)
-    steered.lanes.probe(MODEL)
+    steered.lanes.probe()
     counts.append(steered.lanes.in_flight)
     for _ in range(4):
         steered.runner.permits.put(None)
@@ -149,7 +148,7 @@ def test_a_running_batch_is_waited_for_no_longer_than_asked(steered: Lanes | Hos
 
 def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes | Hosts) -> None:
     """The wait happens although a probe does not count as in flight."""
-    steered.lanes.probe(MODEL)
+    steered.lanes.probe()
     steered.runner.permits.put(RunFailure("no device"))
 
     (home,) = steered.fetch(1)
@@ -226,7 +225,7 @@ def test_a_lost_device_is_raised_as_it_was_said(threads: Lanes, *, is_probed: bo
     """The model's own verdict reaches the operator unchanged, even before the first batch."""
     threads.runner.permits.put(ModelBroken("the device is lost: CUDA failure 700"))
     if is_probed:
-        threads.lanes.probe(MODEL)
+        threads.lanes.probe()
     else:
         threads.lanes.submit(batch(0))
 
@@ -278,7 +277,6 @@ class Noting:
     def __init__(self, brief: float = 8.0) -> None:
         self.runner = NotingRunner()
         self.lanes = ThreadLane(
-            MODEL,
             self.runner,
             clock=lambda: self.runner.clock,
             brief=brief,
@@ -355,14 +353,14 @@ def test_nothing_overtakes_what_is_in_a_lane() -> None:
 def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     """The outputs are right, a failing batch comes back as a failure, and the probe passes."""
     model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
-    lanes = ThreadLane(MODEL, model)
+    lanes = ThreadLane(model)
     good, bad = (Batch([chunk()], {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
     lanes.submit(good)
     lanes.submit(bad)
     home: list[Finished] = []
     while lanes.in_flight:
         home += lanes.finished(PATIENCE)
-    lanes.probe(MODEL)
+    lanes.probe()
     (probe,) = lanes.finished(PATIENCE)
 
     assert [f.batch for f in home] == [good, bad]

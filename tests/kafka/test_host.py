@@ -131,20 +131,6 @@ def test_a_record_that_crashes_the_model_is_answered_and_nobody_else_notices(
             assert not is_alive(first)
 
 
-@traps
-@quick_at_least_once
-def test_three_crashers_in_one_batch_are_three_errors(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Each runs alone after the batch has failed, so each is known, and no neighbour shares its fate."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, model=least_divided(), partitions=2) as scene:
-        replica = scene.replica()
-        with undisturbed(scene, replica):
-            bad = [number(-1, b"bad%d" % n) for n in range(3)]
-            scene.publish(around(bad))
-
-            expect_refused(scene, [sent.key or b"" for sent in bad], b"SIGFPE")
-            expect_quotients(scene, scene.auditor.answers)
-
-
 @quick_exactly_once
 def test_a_record_that_hangs_is_answered_and_nobody_else_notices(
     kafka: Cluster, tmp_path: Path, guarantee: str

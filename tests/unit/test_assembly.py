@@ -25,7 +25,7 @@ from worker.core.batching.batcher import BatchPolicy
 from worker.core.chunk import Finished
 from worker.core.failures import BadConfiguration, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import CommitResult, ModelKey, Partition, Record
+from worker.core.records import CommitResult, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -250,7 +250,7 @@ def test_a_model_that_fails_in_its_lane_ends_the_start(
 ) -> None:
     """It ran in the thread that loaded it, and CUDA sets itself up for each thread."""
     monkeypatch.setattr(Model, "is_accelerated", True)
-    failed = Finished(None, None, RunFailure("no memory"), 0.1, ModelKey("m", "1"))
+    failed = Finished(None, None, RunFailure("no memory"), 0.1)
     monkeypatch.setattr(ThreadLane, "finished", lambda *_: [failed])
 
     with pytest.raises(BadConfiguration, match=r"its lane: no memory$"):

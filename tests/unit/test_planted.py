@@ -45,10 +45,10 @@ from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.reader import RequestReader
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Pool
-from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused, refusal
+from worker.core.chunk import Chunk, Reading, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Stretch
-from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Record, Rejection
+from worker.core.records import Answer, Array, BatchKind, Fields, Partition, Record, Rejection
 from worker.core.tensors import stacking
 from worker.core.tensors.stacking import Split, Stacker
 from worker.delivery.at_least_once import AtLeastOnce
@@ -79,14 +79,9 @@ _parts = columns._parts
 _refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
-_conclude = Outcomes.conclude
 
 
 def _nothing(*_: object, **__: object) -> None: ...
-
-
-def _believe_any_model(self: Outcomes, finished: Finished, now: float) -> Sequence[Batch]:
-    return _conclude(self, finished._replace(model=ModelKey("any", "")), now)
 
 
 def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Fields], receipt: Receipt) -> Sequence[Fields]:
@@ -500,12 +495,6 @@ PLANTED: Mapping[str, Planted] = {
         "_sorted",
         _sort_for_the_model_before,
         lambda _: test_batcher.test_only_requests_for_the_same_model_share_a_group(),
-    ),
-    "a run of one model proves the device for another": Planted(
-        Outcomes,
-        "conclude",
-        _believe_any_model,
-        lambda _: test_answering.test_what_one_model_answers_is_no_proof_for_another(),
     ),
     "rows that are as many by chance are answered": Planted(
         Outcomes,

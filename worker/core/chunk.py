@@ -224,7 +224,6 @@ class Finished(NamedTuple):
     outputs: Sequence[Array] | None
     failure: RunFailure | None
     seconds: float
-    model: ModelKey
 
 
 def cut(one: Chunk, rows: int) -> list[Chunk]:

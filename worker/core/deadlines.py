@@ -129,7 +129,7 @@ class Punctuality:
 
     def returned(self, finished: Sequence[Finished], now: float) -> None:
         """Note that these runs have left the lanes and are not answered yet. Batches that waited there begin."""
-        for batch, _, failure, seconds, _ in finished if self.is_asked_for else ():
+        for batch, _, failure, seconds in finished if self.is_asked_for else ():
             if batch is not None and (forecast := self._out.pop(id(batch), None)):
                 self._unanswered[id(batch)] = forecast
                 self._idle_at = now + sum([mean for mean, _ in self._out.values()]) / self._lanes

@@ -23,7 +23,6 @@ from threading import Lock, Thread
 
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import ModelBroken, RunFailure, Stop
-from worker.core.records import ModelKey
 from worker.inference.facts import Runnable
 
 # The weight of the newest run in the mean that tells whether the next batch will be brief.
@@ -76,7 +75,6 @@ class ThreadLane:
 
     def __init__(
         self,
-        key: ModelKey,
         model: Runnable,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -87,7 +85,6 @@ class ThreadLane:
 
         `processor_clock` counts these seconds, for the thread that calls it.
         """
-        self._key = key
         self._model = model
         self._clock = clock
         self._processor_clock = processor_clock
@@ -137,7 +134,7 @@ class ThreadLane:
         for _ in halves:
             self._tokens.put(None)
 
-    def probe(self, model: ModelKey) -> None:  # noqa: ARG002  # a lane has one
+    def probe(self) -> None:
         """Run the warm-up batch next; `finished` returns it without a batch."""
         self._waiting.appendleft(None)
         self._probes_out += 1
@@ -208,7 +205,7 @@ class ThreadLane:
         seconds = self._clock() - began
         self._usual.ran(self._processor_clock() - used, seconds)
         outputs, failure = (None, outcome) if isinstance(outcome, RunFailure) else (outcome, None)
-        self._done.append(Finished(batch, outputs, failure, seconds, self._key))
+        self._done.append(Finished(batch, outputs, failure, seconds))
 
     def __repr__(self) -> str:
         return f"<ThreadLane in_flight={self.in_flight} waiting={len(self._waiting)}>"

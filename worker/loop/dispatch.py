@@ -51,7 +51,7 @@ class Dispatch:
     @property
     def is_running(self) -> bool:
         """True if a lane has something to do, the warm-up batch included."""
-        return bool(self._out) or any(check.is_probing for check in self._outcomes.checks.values())
+        return bool(self._out) or self._outcomes.check.is_probing
 
     @property
     def has_backlog(self) -> bool:
@@ -106,10 +106,9 @@ class Dispatch:
             self._punctuality.handed_out(half, now)
 
     def probe_if_wanted(self) -> None:
-        """Run the warm-up batch of a model again when its device check asks for it."""
-        for model, check in self._outcomes.checks.items():
-            if check.failures and check.wants_probe(is_running=any(out.model == model for out in self._out.values())):
-                self._lanes.probe(model)
+        """Run the warm-up batch again when the device check asks for it."""
+        if self._outcomes.check.wants_probe(is_running=bool(self._out)):
+            self._lanes.probe()
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """The finished runs, which are not answered yet. Waits at most `timeout` seconds for the first."""

@@ -14,15 +14,14 @@ The device check separates bad data from a bad device. A dead device fails on al
 drain the topic into the dead letters. So an error that the model caused is held until there is proof that the device
 works: any success, or another run of the warm-up batch. That run is requested after `PATIENCE` failures in a row, and
 as soon as the lanes have no other batch that could be the proof. If the warm-up batch fails too, the process stops, and
-the requests whose errors are held stay unanswered and uncommitted. Each model has its own check.
+the requests whose errors are held stay unanswered and uncommitted.
 
-Gives places to the delivery, and returns the halves to run next. Owns the device checks. Never touches a lane or a
+Gives places to the delivery, and returns the halves to run next. Owns the device check. Never touches a lane or a
 record.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
@@ -38,7 +37,7 @@ PATIENCE = 20
 
 
 class DeviceCheck:
-    """One model's failures in a row, the rejections held because of them, and whether a probe runs."""
+    """The failures in a row, the rejections held because of them, and whether a probe runs."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -69,7 +68,7 @@ class DeviceCheck:
 
 
 class Outcomes:
-    """Decides the answer to each record. Owns the device checks."""
+    """Decides the answer to each record. Owns the device check."""
 
     def __init__(self, parts: Parts) -> None:
         self._states = parts.states
@@ -83,7 +82,7 @@ class Outcomes:
         self._punctuality = parts.punctuality
         self._events = parts.events
         self._clock = parts.clock
-        self.checks = defaultdict[ModelKey, DeviceCheck](DeviceCheck)
+        self.check = DeviceCheck()
         self._alone: set[ModelKey] = set()  # models that lost rows; a right number of rows is only chance from then on
 
     def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
@@ -91,21 +90,20 @@ class Outcomes:
 
         Raises `ModelBroken` if the warm-up batch failed, and `TooManyRejections`.
         """
-        batch, outputs, failure, seconds, model = finished
-        check = self.checks[model]
+        batch, outputs, failure, seconds = finished
         if batch is None:
-            self._judge_device(check, failure)
+            self._judge_device(failure)
             return ()
         split = self._split(batch, outputs) if outputs is not None else failure
         assert split is not None
         if isinstance(split, RunFailure) and split.loses_rows:
-            self._run_alone(model, split)
+            self._run_alone(batch.model, split)
         self._events.batch_ran(batch.rows, seconds, split.for_log if isinstance(split, RunFailure) else None)
         if isinstance(split, RunFailure):
             self._punctuality.failed(batch)
-            return self._smaller(batch, split, check)
+            return self._smaller(batch, split)
         self._batcher.ran(batch, seconds, now)
-        self._answer_split(split, check)
+        self._answer_split(split)
         if late := self._punctuality.answered(batch, self._clock()):
             self._events.answered_late(late)
         return ()
@@ -155,12 +153,12 @@ class Outcomes:
             return RunFailure("the model lost rows of another batch, so each row runs alone", loses_rows=True)
         return self._stackers[batch.model].split(batch, outputs)
 
-    def _answer_split(self, split: Split, check: DeviceCheck) -> None:
+    def _answer_split(self, split: Split) -> None:
         """Answer a run with usable output, unless all of it is rejections: they do not prove that the device works."""
         if not split.predicted:
-            check.failed(*split.refused)
+            self.check.failed(*split.refused)
             return
-        if refused := [*check.cleared(), *split.refused]:  # nearly always none
+        if refused := [*self.check.cleared(), *split.refused]:  # nearly always none
             self.refuse_records(refused)
         predicted = [whole for prediction in split.predicted if (whole := self._whole(prediction)) is not None]
         self._states.conclude(predicted)
@@ -188,7 +186,7 @@ class Outcomes:
                 answers.append((places, prediction.chunk.at, self._codec.write(prediction)))
         return answers
 
-    def _smaller(self, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
+    def _smaller(self, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
         """The parts of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile.
 
         Halves, but single records where the process ended: each failure costs a start of the model, and halves of 64
@@ -198,25 +196,25 @@ class Outcomes:
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
         if failure.ended_host and not batch.is_alone:
-            check.failed()
+            self.check.failed()
             return [one for one in each_alone(batch) if self._ledger.knows(one.chunks[0].place(0).places)]
         may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows)
         if sum(map(len, batch.chunks)) == 1 and not may_be_cut:
-            check.failed(reject(batch.chunks[0], failure))
+            self.check.failed(reject(batch.chunks[0], failure))
             return ()
-        check.failed()
+        self.check.failed()
         return halve(batch)
 
-    def _judge_device(self, check: DeviceCheck, failure: RunFailure | None) -> None:
+    def _judge_device(self, failure: RunFailure | None) -> None:
         """Judge the device by another run of the warm-up batch: if that fails, the fault is not in a request."""
-        check.probed()
+        self.check.probed()
         self._events.device_probed(failure.message if failure else None)
         if failure is not None:
             raise ModelBroken(
                 f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
                 "deployment is broken; the requests that failed with it are unanswered and will be read again."
             )
-        self.refuse_records(check.cleared())
+        self.refuse_records(self.check.cleared())
 
     def _answer(self, answers: Sequence[Answered]) -> None:
         if leaving := self._ledger.answer(answers):

@@ -26,7 +26,7 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink, _Sent
-from worker.loop.outcomes import DeviceCheck, Outcomes
+from worker.loop.outcomes import Outcomes
 from worker.loop.worker import Worker
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 
@@ -180,26 +180,24 @@ def _doubt_nothing(_: ExactlyOnce, __: Partition) -> bool:
 _smaller = Outcomes._smaller
 
 
-def _blame_all(self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
+def _blame_all(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
     if not failure.ended_host:
-        return _smaller(self, batch, failure, check)
-    check.failed(*[reject(chunk.take(at, at + 1), failure) for chunk in batch.chunks for at in range(len(chunk))])
+        return _smaller(self, batch, failure)
+    self.check.failed(*[reject(chunk.take(at, at + 1), failure) for chunk in batch.chunks for at in range(len(chunk))])
     return ()
 
 
-def _run_killers_for_ever(self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
-    return [batch] if failure.ended_host and batch.is_alone else _smaller(self, batch, failure, check)
+def _run_killers_for_ever(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+    return [batch] if failure.ended_host and batch.is_alone else _smaller(self, batch, failure)
 
 
-def _blame_one_that_had_company(
-    self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck
-) -> Sequence[Batch]:
+def _blame_one_that_had_company(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
     is_one = sum(map(len, batch.chunks)) == 1
-    return _smaller(self, batch._replace(is_alone=batch.is_alone or is_one), failure, check)
+    return _smaller(self, batch._replace(is_alone=batch.is_alone or is_one), failure)
 
 
-def _lose_what_ran_beside(self: Outcomes, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
-    return _smaller(self, batch, failure, check)[:1] if failure.ended_host else _smaller(self, batch, failure, check)
+def _lose_what_ran_beside(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+    return _smaller(self, batch, failure)[:1] if failure.ended_host else _smaller(self, batch, failure)
 
 
 # States

@@ -153,7 +153,7 @@ def forecasting(lanes: int = 1, *, is_new: bool = False) -> Punctuality:
 
 def ran(batch: Batch, seconds: float | None) -> Finished:
     """The result of a batch that ran for so long; None: it failed."""
-    return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0, MODEL)
+    return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0)
 
 
 def around(*seconds: float) -> object:
@@ -211,7 +211,7 @@ def test_a_run_that_failed_and_the_warm_up_batch_teach_nothing() -> None:
     """The halves of the failed batch are forecast anew."""
     punctuality, failing = forecasting(), of()
     punctuality.handed_out(failing, 10.0)
-    punctuality.returned([ran(failing, None), Finished(None, None, None, 0.5, MODEL)], 11.0)
+    punctuality.returned([ran(failing, None), Finished(None, None, None, 0.5)], 11.0)
 
     punctuality.failed(failing)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -184,19 +183,6 @@ def test_two_models_share_the_lanes_and_no_batch() -> None:
     assert {batch.model for batch in world.lanes.ran} == {MODEL, other}
     assert all(one.model == batch.model for batch in world.lanes.ran for one in batch.chunks)
     assert world.broker.committed == {P0: 12}
-
-
-def test_what_one_model_answers_is_no_proof_for_another() -> None:
-    """The other model's file or session may be damaged: its own warm-up batch has to run, or the worker stops."""
-    world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
-    world.lanes.broken = serve_another(world)
-    world.broker.append(*of_both(6))
-
-    with suppress(ModelBroken):
-        world.turn_for(1.0)
-
-    assert world.events.probes == ["the device is gone"]
-    assert world.answered() == names(0)
 
 
 def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:

@@ -20,7 +20,7 @@ from math import ceil
 
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, HostEnd, ModelKey
+from worker.core.records import Array, HostEnd
 from worker.core.tensors.room import ALIGNMENT
 from worker.inference.host.keeper import Keeper
 from worker.inference.host.messages import Place, Ran
@@ -140,7 +140,7 @@ class HostLanes:
         self._alone += [_Run(half, is_alone=True, is_after_hang=self._hung) for half in halves if half.is_alone]
         self._give()
 
-    def probe(self, model: ModelKey) -> None:  # noqa: ARG002  # a host has one
+    def probe(self) -> None:
         """Run the warm-up batch next; `finished` returns it without a batch."""
         self._waiting.appendleft(_Run(None))
         self._give()
@@ -254,7 +254,7 @@ class HostLanes:
     def _finish(
         self, run: _Run, seconds: float, outputs: Sequence[Array] | None = None, failure: RunFailure | None = None
     ) -> None:
-        self._done.append(Finished(run.batch, outputs, failure, seconds, self._keeper.facts.signature.key))
+        self._done.append(Finished(run.batch, outputs, failure, seconds))
 
     # Hosts that end
 

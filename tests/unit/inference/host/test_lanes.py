@@ -11,7 +11,6 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.chunks import chunk
-from tests.fakes import MODEL
 from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, DeviceLost, RunFailure
@@ -150,7 +149,7 @@ def test_records_that_must_run_alone_do_so_and_others_go_between(hosts: Hosts) -
     held = []
     home = []
     for _ in range(9):
-        held.append(sorted(numbers([Finished(run.batch, None, None, 0, MODEL) for run in hosts.lanes._given.values()])))
+        held.append(sorted(numbers([Finished(run.batch, None, None, 0) for run in hosts.lanes._given.values()])))
         hosts.let(None)
         home += hosts.fetch(1)
 
@@ -189,7 +188,7 @@ def test_a_kill_from_outside_spares_a_lone_record_once(hosts: Hosts) -> None:
 @pytest.mark.parametrize("ended", [CRASH, KILLED])
 def test_a_host_that_ends_in_its_warm_up_batch_is_replaced_once(hosts: Hosts, ended: Ended) -> None:
     """The next has run it to become ready; if it ends in it too, the device is broken."""
-    hosts.lanes.probe(MODEL)
+    hosts.lanes.probe()
     assert hosts.began() == -1
     hosts.at.ends(ended)
     hosts.turn_until(lambda: len(hosts.started) == 2)
@@ -241,7 +240,7 @@ class Loop:
                 self._submit(batch(self._count, is_alone=step == "alone"))
                 self._count += 1
             case "probe":
-                self.hosts.lanes.probe(MODEL)
+                self.hosts.lanes.probe()
             case "let":
                 self.hosts.let(None)
             case "look":
