@@ -26,6 +26,7 @@ from worker.inference.facts import ModelFacts, Runnable, fails_in_lanes
 from worker.inference.host.memory_limit import be_killed_first
 from worker.inference.host.messages import (
     LONGEST,
+    STOPPING,
     Broken,
     CannotLoad,
     Job,
@@ -74,8 +75,9 @@ def main() -> None:
 
 def _be_a_child(order: Order) -> None:
     """Leave signals to the worker, die when it dies, and take no more memory than we may."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they may come to all of a service's processes; the worker drains
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)  # the worker drains
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != order.parent:  # it died before

@@ -6,6 +6,7 @@ Those of a run are plain tuples, because named ones take three times as long.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,8 @@ from worker.inference.facts import ModelFacts
 if TYPE_CHECKING:
     from worker.settings import BatchingSettings, ModelSettings
 
+# The signals that stop a worker, which its host ignores.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Bytes of the longest message. A run of a model with 5,000 inputs takes 250 KB.
 LONGEST = 400 * 1024
 # A host holds fewer batches at a time: one for each of 64 lanes, and some ahead. The mapping begins with a number for

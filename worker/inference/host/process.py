@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from worker.core.records import HostEnd
-from worker.inference.host.messages import LONGEST, Job, Message, Order
+from worker.inference.host.messages import LONGEST, STOPPING, Job, Message, Order
 from worker.inference.host.shared_memory import SharedMemory
 
 # Seconds from the end of its socket to its end; a process that is killed by the kernel needs a few milliseconds.
@@ -45,6 +45,8 @@ class HostProcess:
         ours.send(pickle.dumps(order))  # before there is a process, which may end at once
         with theirs:
             passed = theirs.fileno()
+            # A stop may come to all of a service's processes. The child ignores it, and until it does, it waits.
+            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
             # A process group of its own: what the model starts is killed with it, and Ctrl-C does not reach it.
             self._process = subprocess.Popen(  # noqa: S603  # our own program
                 [sys.executable, "-c", PROGRAM.format(list(map(str, sys.path))), str(passed)],
@@ -54,6 +56,7 @@ class HostProcess:
                 process_group=0,
                 env=_environment(order.model.intra_op_num_threads),
             )
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self._talk_over(ours)
 
     def _talk_over(self, channel: socket.socket) -> None:
