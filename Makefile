@@ -100,7 +100,7 @@ system: setup
 # Whole workers that are killed, stopped, cut off and overloaded, or meet brokers that are.
 crashes: setup
 	$(BIN)/pytest -m "not slow" --durations=10 $(CRASHES)
-CRASHES = $(foreach of,beginning exactly_once faults killers lifecycle load memory mix network order rotation \
+CRASHES = $(foreach of,beginning exactly_once faults host lifecycle load memory mix network order rotation \
 	three_brokers too_few_in_sync,tests/kafka/test_$(of).py)
 
 # Whole workers at work on a real Kafka, and the clients within them.
