@@ -23,12 +23,12 @@ MOST_FAILURES = 2 * (1 + 2 + 4) + 1
 
 @contextmanager
 def room_for(replica: Replica, size: int) -> Iterator[None]:
-    """Limit the process to `size` bytes more than it has now."""
-    pages = int(Path(f"/proc/{replica.pid}/statm").read_text().split()[0])
+    """Limit the model's process to `size` bytes more than it has now."""
+    pages = int(Path(f"/proc/{replica.host}/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + size
-    found = resource.prlimit(replica.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    found = resource.prlimit(replica.host, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     yield
-    resource.prlimit(replica.pid, resource.RLIMIT_AS, found)
+    resource.prlimit(replica.host, resource.RLIMIT_AS, found)
 
 
 def test_batches_that_the_memory_does_not_hold_become_smaller(kafka: Cluster, tmp_path: Path) -> None:
