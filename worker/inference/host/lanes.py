@@ -98,7 +98,7 @@ class HostLanes:
     @property
     def in_flight(self) -> int:
         """Batches submitted and not yet fetched by `finished`, without those that wait until they may run alone."""
-        return self._out - len(self._alone)
+        return self._out - sum(run.batch is not None for run in self._alone)
 
     @property
     def more_ahead(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Event
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_what_a_host_had_begun_has_failed_and_what_it_had_not_begun_runs_on_the_
 
 
 def test_all_that_ran_side_by_side_has_failed(two_lanes: Hosts) -> None:
-    """Nobody knows which run it was."""
+    """The run that did it is not known."""
     for number in range(3):
         two_lanes.lanes.submit(batch(number))
     begun = sorted([two_lanes.began(), two_lanes.began()])
@@ -125,7 +126,7 @@ def test_a_run_that_had_ended_before_its_host_did_is_no_failure(hosts: Hosts) ->
 
 
 def test_what_is_submitted_while_no_host_is_ready_waits_for_it(hosts: Hosts) -> None:
-    """The end is seen late, so the first batch is sent to nobody."""
+    """The end is seen late, so the first batch is sent in vain."""
     hosts.at.ends()
     for number in range(4):
         hosts.lanes.submit(batch(number))
@@ -159,7 +160,7 @@ def test_records_that_must_run_alone_do_so_and_others_go_between(hosts: Hosts) -
 
 
 def test_a_lone_record_whose_run_ends_the_host_has_failed(hosts: Hosts) -> None:
-    """There is nobody else to blame."""
+    """No other run can have done it."""
     hosts.lanes.resubmit([batch(7, is_alone=True)])
     assert hosts.began() == 7
 
@@ -223,7 +224,7 @@ def test_a_lost_device_ends_its_host_with_the_model_s_own_words(hosts: Hosts) ->
 
 
 class Loop:
-    """What the loop does with the lanes: submits batches, and has the records of failed ones run alone."""
+    """The loop's use of the lanes: it submits batches, and has the records of failed ones run alone."""
 
     def __init__(self, lanes: int) -> None:
         self.hosts = Hosts(lanes=lanes)
@@ -358,7 +359,7 @@ def test_a_lone_record_has_all_the_time_after_another_end_than_a_hang(hosts: Hos
 
 
 def test_a_host_that_stood_still_with_the_whole_machine_gets_its_time_again(hosts: Hosts) -> None:
-    """Nobody looked meanwhile either."""
+    """The worker did not look meanwhile either."""
     hosts.lanes.submit(batch(0))
     assert hosts.began() == 0
     hosts.later += 3600
@@ -506,7 +507,7 @@ def test_feeds_in_the_shared_memory_are_not_copied_and_neither_are_halves_of_the
 
 
 def test_memory_comes_back_when_nothing_refers_to_it() -> None:
-    """An output is as good as long as somebody holds it, or a part of it."""
+    """An output stays as it is for as long as it is held, or a part of it."""
     hosts = Hosts(runner=Echo())
     kept = []
     for number in range(3):
@@ -577,6 +578,37 @@ def test_memory_that_ran_out_next_to_other_runs_is_tried_alone(two_lanes: Hosts)
 
     assert sorted([*numbers(first), again]) == [0, 1]
     assert (numbers([failed]), failed.failure) == ([again], no_memory)
+
+
+class Narrow:
+    """A device on which the warm-up batch lacks memory beside a run, which ends when the test lets it."""
+
+    def __init__(self) -> None:
+        self.may_end = Event()
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        assert self.may_end.wait(PATIENCE)
+        return [feeds["x"]]
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return [] if self.may_end.is_set() else RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
+
+
+def test_a_warm_up_batch_without_memory_beside_a_run_is_tried_alone_and_is_no_batch_in_flight() -> None:
+    """One batch is in flight, however the warm-up batch waits."""
+    device = Narrow()
+    hosts = Hosts(lanes=2, runner=device)
+    hosts.lanes.submit(batch(7))
+    hosts.lanes.probe()
+    hosts.turn_until(lambda: hosts.lanes._alone)
+    in_flight = hosts.lanes.in_flight
+    device.may_end.set()
+    home = hosts.fetch(2)
+
+    assert in_flight == 1
+    assert numbers(home) == [7, -1]
+    assert [finished.failure for finished in home] == [None, None]
+    hosts.close()
 
 
 def test_a_single_lane_does_not_run_again_what_ran_out_of_memory(hosts: Hosts) -> None:
