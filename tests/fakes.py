@@ -399,8 +399,7 @@ class FakeTransactions:
 
     def _hear(self, fate: TransactionFate) -> None:
         failed, self._failed = self._failed, None
-        is_in_doubt = failed is None and fate.failure is not None and fate.is_committed
-        self._ending = Ending(failed or fate.failure, fate.heard_after, is_in_doubt)
+        self._ending = Ending(failed or fate.failure, fate.heard_after)
 
 
 @dataclass

@@ -214,4 +214,3 @@ class Ending(NamedTuple):
 
     failure: str | None
     seconds: float
-    is_in_doubt: bool = False

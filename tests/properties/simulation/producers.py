@@ -103,7 +103,6 @@ class SimTransactions:
         self._is_registered = False
         self._on_the_way = 0
         self._wants_end: Callable[[], None] | None = None  # once all is written
-        self._may_be_committed = False
         self._failure: str | None = None  # why the open transaction cannot be committed
         self._ended: Ending | KafkaFatal | None = None
         self._is_open = self._is_ending = False
@@ -202,7 +201,6 @@ class SimTransactions:
         self._clock.stirred += 1
         self._is_open, self._is_ending = False, True
         self._asked_at = self._clock.now
-        self._may_be_committed = False
         if self._on_the_way:
             self._wants_end = how
         else:
@@ -237,7 +235,7 @@ class SimTransactions:
             self._end(Verdict.ABORTED)
 
     def _end(self, verdict: Verdict) -> None:
-        epoch, self._may_be_committed = self._epoch, verdict is Verdict.COMMITTED
+        epoch = self._epoch
         kind = "commit transaction" if verdict is Verdict.COMMITTED else "abort transaction"
         self._ask(kind, lambda: self._broker.end_transaction(self._id, epoch, verdict), self._ended_as)
 
@@ -280,8 +278,7 @@ class SimTransactions:
 
     def _tell(self, failure: str | None) -> None:
         self._is_ending = False
-        is_in_doubt = failure is not None and self._may_be_committed
-        self._ended = Ending(failure, self._clock.now - self._asked_at, is_in_doubt)
+        self._ended = Ending(failure, self._clock.now - self._asked_at)
 
     def _ask(self, kind: str, effect: Callable[[], object], heard: Callable[..., None]) -> None:
         self._process.ask(f"transactions {self._life}", kind, effect, heard)

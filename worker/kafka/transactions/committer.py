@@ -80,7 +80,6 @@ class TransactionCommitter:
         self._calls = 0  # begins and ends of calls: odd while a call is under way
         self._seen, self._seen_at, self._waited = 0, 0.0, 0.0  # `_calls` at the last look, and how long it stands
         self._is_abandoned = False
-        self._is_in_doubt = False  # the outcome of the last transaction
         self.producer = new_producer()
         self._asked: SimpleQueue[EndRequest | None] = SimpleQueue()
         # No SimpleQueue, because the loop waits for it with a timeout: see `ThreadLane`.
@@ -125,12 +124,11 @@ class TransactionCommitter:
         try:
             began = time.monotonic()
             self._initialise()
-            # An abandoned committer may still have completed its call: its transaction is in doubt.
-            self._told.put(Ending(self._failure, time.monotonic() - began, self._failure is not None))
+            self._told.put(Ending(self._failure, time.monotonic() - began))
             while (asked := self._asked.get()) is not None:
-                began, self._is_in_doubt = time.monotonic(), False
+                began = time.monotonic()
                 failure = self._end(asked)
-                self._told.put(Ending(failure, time.monotonic() - began, self._is_in_doubt))
+                self._told.put(Ending(failure, time.monotonic() - began))
         except _Over:
             pass
         except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
@@ -173,9 +171,7 @@ class TransactionCommitter:
         )
         if trouble is not None:  # even if the call may be repeated: it might never return, as said above
             return trouble
-        trouble = self._insist("commit_transaction", producer.commit)
-        self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
-        return trouble
+        return self._insist("commit_transaction", producer.commit)
 
     def _insist(
         self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None
