@@ -51,7 +51,7 @@ REFUSED = "INFERENCE_WORKER_REFUSED_REPLY_TOPICS"
 
 
 class Checked(NamedTuple):
-    """What a start has found: the topics, and a model that is being loaded."""
+    """The findings of a start: the topics, and a model that is being loaded."""
 
     topics: Topics
     wait_for_model: Callable[[], Engine]

@@ -35,7 +35,7 @@ S = TypeVar("S", BatchingSettings, ModelSettings)
 
 
 class Engine(NamedTuple):
-    """What runs the model: its lanes, the facts of the model, and where its batches are stacked."""
+    """The parts that run the model: its lanes, the facts of the model, and where its batches are stacked."""
 
     lanes: HostLanes | ThreadLane
     facts: ModelFacts

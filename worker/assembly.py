@@ -158,10 +158,8 @@ def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, sig
 
 
 def _stacker(settings: Settings, model: ModelFacts, rooms: Rooms, stateful: StatefulParts | None) -> Stacker:
-    refuse_input, refuse_output = (
-        settings.model.non_finite_input == "reject",
-        settings.model.non_finite_output == "error",
-    )
+    refuse_input = settings.model.non_finite_input == "reject"
+    refuse_output = settings.model.non_finite_output == "error"
     if stateful is None:
         return Stacker(model.signature, refuse_input, refuse_output, rooms)
     return StatefulStacker(

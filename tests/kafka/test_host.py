@@ -1,4 +1,4 @@
-"""The process that has the model dies, hangs or takes too much memory: one record pays for it, and nobody else waits.
+"""The process that has the model dies, hangs or takes too much memory: one record pays for it, and no other waits.
 
 The worker stays in its group all the while. Its host never outlives it.
 """
@@ -38,7 +38,7 @@ HOSTILE = {
     "MODEL__PATH": str(Path(__file__).parents[1] / "python_models" / "hostile.py"),
     "MODEL__DEVICE": "auto",  # a model in Python chooses its own
 }
-# What a row of the hostile model begins with, and what its record gets.
+# The begin of a row for the hostile model, and the answer to its record.
 HARMS = {
     666: ("INTERNAL", b"SIGSEGV"),
     667: ("INTERNAL", b"3"),

@@ -1,4 +1,4 @@
-"""The model, and what runs it: threads of this process (`lanes.py`), or a process of its own (`host/`).
+"""The model, and what runs it: a thread of this process (`thread_lane.py`), or a process of its own (`host/`).
 
 Nothing else imports onnxruntime. A worker imports only `facts.py` and `host/`, so its own process has no ONNX Runtime.
 """

@@ -1,4 +1,4 @@
-"""What a worker knows of its loaded model, in whatever process that is. Imports no ONNX Runtime."""
+"""The facts of a loaded model that a worker needs, in whatever process that is. Imports no ONNX Runtime."""
 
 from __future__ import annotations
 

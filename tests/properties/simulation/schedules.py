@@ -163,7 +163,7 @@ class Play:
             replica.lanes.is_broken = True
 
     def _kill_host(self) -> None:
-        """Somebody kills the process that has the model."""
+        """The process that has the model is killed from outside."""
         if (replica := self._any_living()) is not None:
             self._note(f"the host of {replica.process.name} is killed")
             self.checker.was_killed(replica.lanes.kill_host(ENDED))

@@ -171,7 +171,7 @@ def test_a_look_at_the_file_loads_nothing(tmp_path: Path) -> None:
 
 
 def test_it_loads_from_its_folder_and_imports_from_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What it prints meanwhile goes to standard error, because commands print JSON on the other."""
+    """Its prints meanwhile go to standard error, because commands print JSON on the other."""
     (tmp_path / "beside_the_model.py").write_text("print('imported')\nFACTOR = 3\n")
     np.save(tmp_path / "weights.npy", np.float32(2))
     load = "def load(self, folder):\n    print('loaded')\n    self.weight = np.load(folder / 'weights.npy')\n"
@@ -185,7 +185,7 @@ def test_it_loads_from_its_folder_and_imports_from_there(tmp_path: Path, capfd: 
 
 
 def test_the_file_that_runs_is_the_one_pinned(tmp_path: Path) -> None:
-    """What was compared with the digest is executed."""
+    """The bytes that were compared with the digest are executed."""
     path = written(tmp_path)
 
     loaded(path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

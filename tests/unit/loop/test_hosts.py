@@ -97,7 +97,7 @@ def test_a_sequence_that_ends_the_host_leaves_its_key_as_it_was(*, exactly_once:
 
 @both_guarantees
 def test_a_drain_finds_the_killer(*, exactly_once: bool) -> None:
-    """What was taken is answered before the worker ends."""
+    """The records taken are answered before the worker ends."""
     world = world_of(exactly_once=exactly_once, conduct=CONDUCT)
     world.broker.append(*[record(at, KILLER if at == 1 else 1.0) for at in range(4)])
     world.turn(2)

@@ -1,4 +1,4 @@
-"""What the worker and the host of its model say to each other, over a pair of sockets. Tensors lie in shared memory.
+"""The messages between a worker and the host of its model, over a pair of sockets. Tensors lie in shared memory.
 
 The host is a child of the same program on the same machine, so a message is as trusted as a function call, and pickled.
 Those of a run are plain tuples, because named ones take three times as long.

@@ -64,7 +64,7 @@ class Heap:
     """Lends pieces of a shared memory. Owned by the worker's process; the loop's thread takes.
 
     A piece is an array of bytes, and comes back by itself when nothing refers to it, or to a view of it, any more. So
-    outputs are valid for as long as somebody holds them, as if ONNX Runtime had allocated them.
+    outputs are valid for as long as they are held, as if ONNX Runtime had allocated them.
     """
 
     def __init__(self, size: int | None = None) -> None:

@@ -26,7 +26,7 @@ END = None  # of a script: the process ends there
 class Scripted:
     """A process that says these things, one at each `receive`; after END, or a kill, it is over.
 
-    One that `is_held` is over when somebody has looked: what it started has its socket.
+    One that `is_held` is over after a look: a process that it started has its socket.
     """
 
     def __init__(self, script: Sequence[Message | None], at: float) -> None:
@@ -189,7 +189,7 @@ def test_a_success_ends_the_row() -> None:
     ("other", "why"), [(OTHER, "loaded another model"), (ELSEWHERE, "found cuda:1 where the worker began with cpu")]
 )
 def test_another_model_or_device_is_not_taken(other: Loaded, why: str) -> None:
-    """What waits was decoded for the first one, and without its GPU a worker would be slow and silent."""
+    """Requests that wait were decoded for the first one, and without its GPU a worker would be slow and silent."""
     world = World([LOADED, END], [other])
     _ = world.keeper.facts
     world.turn()

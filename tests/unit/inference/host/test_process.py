@@ -23,7 +23,7 @@ from worker.inference.host.process import Ended, HostProcess
 from worker.inference.host.shared_memory import Heap
 from worker.settings import BatchingSettings, ModelSettings
 
-# What the children below begin with: their end of the socket, and their order in bytes.
+# The begin of the children below: their end of the socket, and their order in bytes.
 BEGIN = """
 import os, pickle, select, signal, socket, sys, time
 channel = socket.socket(fileno=int(sys.argv[1]))
@@ -72,7 +72,7 @@ def descriptors() -> int:
 
 
 def test_an_exit_is_told_with_its_status(start: Start) -> None:
-    """What was said before comes first."""
+    """Its earlier messages come first."""
     host = start("channel.send(pickle.dumps((1, 2.0, [])))\nos._exit(3)")
 
     assert told(host) == [(1, 2.0, [])]
@@ -112,7 +112,7 @@ def test_what_we_killed_has_our_reason_and_the_first_one(start: Start) -> None:
 
 
 def test_a_process_that_closes_its_socket_and_does_not_end_is_killed(start: Start) -> None:
-    """Nobody could talk to it."""
+    """The worker could not talk to it."""
     host = start(f"channel.close()\n{WAIT}")
 
     assert told(host) == []
@@ -141,7 +141,7 @@ def test_what_it_said_before_its_end_is_not_lost_with_a_job_unread(start: Start)
 
 
 def test_a_process_that_is_gone_is_over_although_something_holds_its_socket(start: Start) -> None:
-    """What it said before still comes, once; and what it started is ended with it."""
+    """Its earlier messages still come, once, and the processes that it started are ended with it."""
     host = start(f"if other := os.fork():\n    channel.send(pickle.dumps((other, 2.0, [])))\n    os._exit(7)\n{WAIT}")
     (((other, *_), _),) = host.receive(PATIENCE)  # type: ignore[misc]  # a run
     ends = os.pidfd_open(other)
@@ -289,7 +289,7 @@ def test_a_child_leaves_signals_to_the_worker_and_has_its_limit(
 
 
 def test_a_child_whose_worker_is_gone_already_ends(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would tell it later."""
+    """It would not be told later."""
     monkeypatch.setattr(process, "PROGRAM", "import sys; sys.path[:] = {}" + BEGIN + CHILD)
     host = HostProcess(order._replace(parent=1))
 

@@ -1,4 +1,4 @@
-"""The memory that worker and host share: what is lent is whole, is nobody else's, and comes back."""
+"""The memory that worker and host share: a lent piece is whole, is lent once, and comes back."""
 
 from __future__ import annotations
 

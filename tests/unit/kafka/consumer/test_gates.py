@@ -79,14 +79,20 @@ def test_a_partition_in_doubt_is_neither_asked_about_nor_handed_out(monkeypatch:
     assert world.brings((P, 3)) == [(P, 3)]
 
 
-def test_a_partition_in_doubt_without_an_offset_is_moved_after_its_first_record(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The client looks up where its log begins, and would undo a seek meanwhile."""
+def in_doubt_until_now(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A partition was assigned while a transaction of its earlier assignment ended, which is over now."""
     world = new_world(monkeypatch)
     world.assignments.doubted = {P}
     world.assign(P)
     world.assignments.doubted = set()
+    return world
+
+
+def test_a_partition_in_doubt_without_an_offset_is_moved_after_its_first_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client looks up where its log begins, and would undo a seek meanwhile."""
+    world = in_doubt_until_now(monkeypatch)
     world.client.group = {P: (3, "new")}
     world.client.asked.clear()
     assert world.polled_twice() == []
@@ -104,10 +110,7 @@ def test_a_partition_in_doubt_where_the_group_has_nothing_flows_when_that_is_sur
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The client has begun at the right place by itself."""
-    world = new_world(monkeypatch)
-    world.assignments.doubted = {P}
-    world.assign(P)
-    world.assignments.doubted = set()
+    world = in_doubt_until_now(monkeypatch)
     world.polled()
 
     world.client.script.append(lambda: [Incoming(P, 3)])
