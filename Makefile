@@ -190,16 +190,16 @@ lock:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(PYTHON) -m venv "$$dir" && \
 	"$$dir/bin/pip" install --quiet --disable-pip-version-check uv && \
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) pyproject.toml -o requirements.txt && \
-	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(STATE) --group dev pyproject.toml -o requirements-dev.txt && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(EXTRAS) --group dev pyproject.toml -o requirements-dev.txt && \
 	{ sed -n 's/^onnxruntime-gpu\(==[^ ;]*\).*/onnxruntime\1/p' requirements.txt; \
 		echo "onnxruntime-gpu; python_version < '0'"; } > "$$dir/cpu.txt" && \
 	echo "onnxruntime-gpu[cuda,cudnn]; $(ON_CUDA)" > "$$dir/cuda.in" && \
-	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(STATE) -c requirements.txt --override "$$dir/cpu.txt" \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(EXTRAS) -c requirements.txt --override "$$dir/cpu.txt" \
 		pyproject.toml -o requirements-cpu.txt && \
-	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(STATE) -c requirements.txt pyproject.toml "$$dir/cuda.in" \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(EXTRAS) -c requirements.txt pyproject.toml "$$dir/cuda.in" \
 		-o requirements-cuda.txt && \
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) bench/peers.in -o bench/peers.txt
-STATE = --extra state-directory --extra state-store
+EXTRAS = --extra state-directory --extra state-store --extra registry --extra text --extra images
 ON_CUDA = sys_platform == 'linux' and platform_machine == 'x86_64'
 LOCK_FLAGS = --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --custom-compile-command "make lock"
