@@ -7,11 +7,11 @@
 | stop   | this process is done; nothing unsettled has been committed | `Stop` and its subclasses |
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class Code(StrEnum):
@@ -40,6 +40,13 @@ class RowsLost(ValueError):
         super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")
 
 
+class RowFault(NamedTuple):
+    """Why one row of a batch gets no result, whatever the others hold."""
+
+    code: Code
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class RunFailure:
     """Why one inference gave no usable output. It is a value and no exception, because a lane returns it.
@@ -53,6 +60,7 @@ class RunFailure:
     logged: str | None = None
     loses_rows: bool = False  # an output had another number of rows than went in
     ended_host: bool = False  # the process that has the model died of this run or of another beside it, or was killed
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # by row; the other rows can run
 
     @property
     def for_log(self) -> str:

@@ -1,0 +1,1 @@
+"""Records in the loop's process: their fields become the inputs of a model, and its answers become records."""
