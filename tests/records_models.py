@@ -200,7 +200,7 @@ def pipeline() -> Any:
 
 @cache
 def fraud() -> bytes:
-    """Converts the pipeline: one input of shape (batch, 1) for each field → label INT64, probabilities FP32 (batch, 2)."""
+    """Converts the pipeline: an input (batch, 1) for each field → label INT64 (batch), probabilities (batch, 2)."""
     kinds = [(FloatTensorType, FLOATS), (Int64TensorType, COUNTS), (StringTensorType, TEXTS)]
     return _converted([(name, kind([None, 1])) for kind, names in kinds for name in names])
 
