@@ -44,6 +44,7 @@ _FIRST: dict[str, Step] = {
     "max": pooling.Pooled(pooling.highest),
     "cls": pooling.FirstToken(),
 }
+KEEP = "keep"
 _NEED_MASK = ("mean", "max")
 _ELEMENT = re.compile(r"(.+)\[([0-9, -]+)\]")
 
@@ -92,16 +93,17 @@ def fields_of(
     outputs: Sequence[TensorSpec],
     inputs: Collection[str] = (),
     labels: Sequence[str] = (),
-    kept: Collection[str] = (),
 ) -> list[Field]:
     """The fields of these entries; without any, all outputs under their own names. Raises `BadConfiguration`.
 
-    `inputs` are the names of the model's inputs, `labels` the classes that the model's folder names, and `kept` the
-    record's fields that the answer keeps.
+    `inputs` are the names of the model's inputs, and `labels` the classes that the model's folder names. The entry
+    `keep` makes no field: it names fields of the record, which the answer's may not be called.
     """
-    entries = answer or {spec.name: {"output": spec.name} for spec in outputs}
-    if clash := sorted(set(kept).intersection(entries)):
-        cure = "give the answer's another name" if answer else "name the answer's fields in [records.answer]"
+    given = {name: entry for name, entry in answer.items() if name != KEEP}
+    kept = answer.get(KEEP, ())
+    entries = given or {spec.name: {"output": spec.name} for spec in outputs}
+    if kept != "all" and (clash := sorted(set(kept).intersection(entries))):
+        cure = "give the answer's another name" if given else "name the answer's fields in [records.answer]"
         raise BadConfiguration(
             f"[records.answer] {clash[0]}: the answer keeps a field of the record of that name; {cure}"
         )
