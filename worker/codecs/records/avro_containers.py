@@ -20,6 +20,8 @@ _WHY: Mapping[type[Exception], str] = {
     RecursionError: "nested too deeply",
 }
 
+_ONE_BYTE = 64  # indexes below this are one byte, which is twice the index
+
 
 def why(error: Exception) -> str:
     return _WHY.get(type(error), "the value ends too early")
@@ -130,14 +132,14 @@ def _block(value: bytes, at: int) -> tuple[int, int, int | None]:
 
 
 def union(branches: Sequence[Read]) -> Read:
-    by_byte = {index << 1: branch for index, branch in enumerate(branches)}
+    by_byte = {index << 1: branch for index, branch in enumerate(branches[:_ONE_BYTE])}
 
     def read(value: bytes, at: int) -> tuple[Any, int]:
         branch = by_byte.get(value[at])
-        if branch is None:
-            index, at = _index(value, at, len(branches), "a branch of the union")
-            return branches[index](value, at)
-        return branch(value, at + 1)
+        if branch is not None:
+            return branch(value, at + 1)
+        index, at = _index(value, at, len(branches), "a branch of the union")
+        return branches[index](value, at)
 
     return read
 
@@ -151,7 +153,12 @@ def union_skip(branches: Sequence[Skip]) -> Skip:
 
 
 def enum(symbols: Sequence[str]) -> Read:
+    by_byte = {index << 1: symbol for index, symbol in enumerate(symbols[:_ONE_BYTE])}
+
     def read(value: bytes, at: int) -> tuple[str, int]:
+        symbol = by_byte.get(value[at])
+        if symbol is not None:
+            return symbol, at + 1
         index, at = _index(value, at, len(symbols), "a symbol of the enum")
         return symbols[index], at
 

@@ -24,6 +24,18 @@ _LOCAL_INSTANT = datetime(1970, 1, 1)  # noqa: DTZ001  # a local time has no zon
 Convert = Callable[[Any], Any]
 
 
+def instant_of(seconds: int, micros: int) -> datetime:
+    """The instant so long after the begin of 1970. Raises `OverflowError`."""
+    return _INSTANT + timedelta(0, seconds, micros)
+
+
+def decimal_of(unscaled: bytes, scale: int) -> Decimal:
+    """The whole number of these bytes, divided by ten to the power of the scale. Raises `Unreadable`."""
+    if len(unscaled) > _MOST_BYTES or not -_MOST_DIGITS <= scale <= _MOST_DIGITS:
+        raise Unreadable(f"expected a decimal of at most {_MOST_DIGITS:,} digits")
+    return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, _EXACT)
+
+
 def _date(days: int) -> date:
     return _DAY + timedelta(days)
 
@@ -62,12 +74,6 @@ def converter(kind: str, given: Mapping[str, Any]) -> Convert | None:
     if name != "decimal" or kind not in ("bytes", "fixed"):
         return _OF_NUMBERS.get((kind, name))
     scale = given.get("scale", 0)
-    if not isinstance(scale, int) or not 0 <= scale <= _MOST_DIGITS:
+    if not isinstance(scale, int) or scale < 0:
         return None
-
-    def decimal(unscaled: bytes) -> Decimal:
-        if len(unscaled) > _MOST_BYTES:
-            raise Unreadable(f"expected a decimal of at most {_MOST_DIGITS:,} digits")
-        return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, _EXACT)
-
-    return decimal
+    return lambda unscaled: decimal_of(unscaled, scale)
