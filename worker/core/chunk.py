@@ -49,6 +49,7 @@ class Chunk:
     Equal `shapes` are one object where possible. `sizes` are the bytes that each record holds in memory. `at` is the
     index of each among the records that were read together, and in `places`. `ids` None: no record has any; `timeouts`
     and `deadlines` None: any answer is wanted, however late. A deadline is an instant of the loop's clock, or infinity.
+    `kept` is what the answers repeat of records, `answer_keys` their keys; None: nothing, and the records' own keys.
     """
 
     model: ModelKey

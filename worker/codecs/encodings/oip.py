@@ -149,7 +149,7 @@ class Encoding(ABC, Generic[Held]):
         self._judge = judge
         self._most_bytes = most_bytes
 
-    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record] = ()) -> Reads:
+    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record] = ()) -> Reads:  # noqa: ARG002  # records need more
         """Read values whose headers have these forms, none of them empty: the good ones, and the faults by index."""
         found = list(map(self._read, forms, values))
         form, first, count = forms[0], found[0][0], len(found)

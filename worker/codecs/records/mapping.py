@@ -9,7 +9,7 @@ Pure. Everything that can be judged without a record is judged when it is made.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -25,22 +25,30 @@ from worker.core.records import Record, Tensor
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
-ALL = "all"
+ALL: Literal["all"] = "all"
 KEEP = "keep"
 _NULL = msgspec.Raw(b"null")
 
 
 class Settings(Protocol):
-    """The section that a mapping is made from (`worker/settings/records_section.py`)."""
+    """The section that a mapping is made from, as plain values (`worker/settings/records_section.py`)."""
 
-    envelope: str | None
-    rows: str | None
-    only: Mapping[str, Any]
-    key: Any
-    inputs: Mapping[str, Any]
-    text: Any
-    image: Any
-    answer: Mapping[str, Any]
+    @property
+    def envelope(self) -> str | None: ...
+    @property
+    def rows(self) -> str | None: ...
+    @property
+    def only(self) -> Mapping[str, Any]: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def inputs(self) -> Mapping[str, Any]: ...
+    @property
+    def text(self) -> Any: ...
+    @property
+    def image(self) -> Any: ...
+    @property
+    def answer(self) -> Mapping[str, Any]: ...
 
 
 class Mapped(NamedTuple):
@@ -74,10 +82,10 @@ class RecordMapping:
         self._key = None if settings.key is None else path_of("[records] key", settings.key)
         keep = settings.answer.get(KEEP, ())
         self._keeps_all = keep == ALL
-        self.kept = {} if self._keeps_all else _kept(keep)
+        self._kept = {} if self._keeps_all else _kept(keep)
         self._inputs = list(_inputs(settings, signature, self._rows, takes_nan=takes_nan))
         outputs = [name for name in settings.answer if name != KEEP] or [spec.name for spec in signature.outputs]
-        if clash := [name for name in outputs if name in self.kept]:
+        if clash := [name for name in outputs if name in self._kept]:
             raise BadConfiguration(f"[records.answer] keep: the answer has a field {clash[0]!r} already; leave one out")
         self._added = [Path((name,)) for name in outputs] if self._keeps_all else []
         wishes = list(self._wishes())
@@ -90,6 +98,16 @@ class RecordMapping:
         self._wants_value = bool(own) or self._keeps_all or bool(self._only)
         self._envelope = None if settings.envelope is None else _envelope(settings.envelope, reader_of)
 
+    @property
+    def has_rows(self) -> bool:
+        """True if a record is several rows."""
+        return self._rows is not None
+
+    @property
+    def keep(self) -> Sequence[str] | Literal["all"]:
+        """The names of the kept fields in the answer; "all": the whole record, with the answer's fields added."""
+        return ALL if self._keeps_all else tuple(self._kept)
+
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
         for path in self._only:
@@ -98,7 +116,7 @@ class RecordMapping:
             yield Wish(self._rows, Any)
         if self._key is not None:
             yield Wish(self._key, str | int)
-        for path in self.kept.values():
+        for path in self._kept.values():
             yield Wish(path, msgspec.Raw, _NULL) if self._is_json else Wish(path, Any, None)
         for path in self._added:
             yield Wish(path, msgspec.Raw | msgspec.UnsetType if self._is_json else Any, msgspec.UNSET)
@@ -149,7 +167,7 @@ class RecordMapping:
         rest, wrong = iter(columns), dict[int, str]()
         rows = None if self._rows is None else self._row_counts(next(rest), wrong)
         keys = None if self._key is None else [str(key).encode() for key in next(rest)]
-        kept: Sequence[Any] | None = [next(rest) for _ in self.kept] or None
+        kept: Sequence[Any] | None = [next(rest) for _ in self._kept] or None
         for path in self._added:
             for at in [at for at, found in enumerate(next(rest)) if found is not msgspec.UNSET]:
                 wrong.setdefault(at, f"{path}: the record has this field, and the answer adds it")
@@ -292,8 +310,8 @@ def _by_name(spec: TensorSpec, rows: Path | None) -> Entry:
 def _special(settings: Settings, spec: TensorSpec) -> Input | None:
     """The input that the model's process prepares: a text, a picture, or the whole record."""
     if spec.name in (TEXT, TEXT_PAIR) and settings.text is not None:
-        given = settings.text.field if spec.name == TEXT else settings.text.pair
+        given = settings.text["field" if spec.name == TEXT else "pair"]
         return input_of(spec, Source(path_of("[records.text] field", given)), None, takes_nan=False)
     if spec.name == IMAGE and settings.image is not None:
-        return Picture(spec, path_of("[records.image] field", settings.image.field))
+        return Picture(spec, path_of("[records.image] field", settings.image["field"]))
     return Whole(spec) if spec.name == RECORD_INPUT else None

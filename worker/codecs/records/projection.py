@@ -211,7 +211,7 @@ def told(error: Exception) -> str:
         return "a text of the record is not UTF-8"
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
-        return f"the record is no JSON object: {text[:1].lower()}{text[1:]}"
+        return f"the record is no JSON object: {text.removeprefix('JSON is malformed: ').lower()}"
     at = _AT.search(text)
     path = at["path"] if at else ""
     if (missing := _MISSING.match(text)) is not None:
