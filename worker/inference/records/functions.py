@@ -194,17 +194,6 @@ class MadeAnswer:
             raise Unfit(f"{self._function.name} gave {unfit}") from None
 
 
-class CarriedRecords:
-    """A preparation that makes nothing: it has the records fed that the function of the answer takes."""
-
-    takes = (RECORD,)
-    makes = ()
-
-    def prepare(self, _: Mapping[str, Array]) -> Prepared:
-        """Nothing."""
-        return Prepared({})
-
-
 def copied(value: Any) -> Any:
     """A copy of a record with copies of its dicts and lists. It takes a tenth of `deepcopy`'s time."""
     if type(value) is dict:

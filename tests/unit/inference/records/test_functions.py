@@ -15,9 +15,7 @@ from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.records.functions import (
-    ANSWER,
     RECORD,
-    CarriedRecords,
     Function,
     MadeAnswer,
     MadeInputs,
@@ -350,15 +348,6 @@ def test_nan_in_an_answer_passes_where_the_model_may_give_it(tmp_path: Path) -> 
     [found] = concluded(tmp_path, "def answer(outputs, record): return {'x': np.nan}", p(0.5), {}, strict=False)
 
     assert np.isnan(found["x"])
-
-
-def test_an_answer_without_a_function_for_inputs_has_its_records_fed(tmp_path: Path) -> None:
-    """Nothing is made of them."""
-    functions = functions_in(written(tmp_path, "def answer(outputs, record): return {}"))
-
-    assert functions.inputs is None
-    assert CarriedRecords().prepare(rows({})) == Prepared({})
-    assert (CarriedRecords.takes, CarriedRecords.makes, MadeAnswer.spec) == ((RECORD,), (), ANSWER)
 
 
 # ---- The file -------------------------------------------------------------------------------------------------------
