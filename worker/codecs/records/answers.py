@@ -48,7 +48,7 @@ def record_form(keep: Keep = (), *, has_rows: bool = False) -> AnswerForm:
         pieces.append(repeat(closing + b"}", count) if ends is None else [closing + end for end in ends])
         return list(map(b"".join, zip(*pieces, strict=True))), ()
 
-    return AnswerForm(JSON, write, only_bytes=False, by_default=False)
+    return AnswerForm(JSON, write, only_bytes=False, by_default=False, is_of_records=True)
 
 
 class _Beginnings(NamedTuple):
@@ -142,4 +142,5 @@ def schema_form(writer: ColumnWriter, *, has_rows: bool = False) -> AnswerForm:
         only_bytes=True,
         error_type=writer.content_type,
         error=lambda message, _id: writer.error(message),
+        is_of_records=True,
     )
