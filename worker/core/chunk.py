@@ -65,9 +65,9 @@ class Chunk:
     state: StateUse | None = None
     places: Places | None = None
     deadlines: Sequence[float] | None = None
+    kept: Sequence[Any] | None = None  # of records: what an answer repeats of its record, as its writer takes it
+    answer_keys: Sequence[bytes] | None = None  # None: an answer has its record's key
     reassembly: Pieces | None = None  # set on the pieces of a record with more rows than a batch
-    kept: Sequence[Any] | None = None
-    answer_keys: Sequence[bytes | None] | None = None
     _keys: Sequence[bytes] | None = None
 
     def __len__(self) -> int:
@@ -122,9 +122,9 @@ class Chunk:
             self.state,
             self.places,
             self.deadlines and of(self.deadlines),
-            self.reassembly,
             self.kept and of(self.kept),
             self.answer_keys and of(self.answer_keys),
+            self.reassembly,
             self._keys and of(self._keys),
         )
 

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from worker.codecs.records.paths import EACH
-from worker.codecs.records.projection import Wish
+from worker.codecs.records.projection import REQUIRED, Wish
 from worker.codecs.records.sources import BOOLEAN, DECIMAL, UNITS, Source
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
@@ -50,7 +50,7 @@ class Element:
         """The field with one such value; a value in an array may be null where it may be missing."""
         if self.may_miss and self.source.path.steps[-1] == EACH:
             return Wish(self.source.path, self.type | None)
-        return Wish(self.source.path, self.type, self.may_miss)
+        return Wish(self.source.path, self.type, None if self.may_miss else REQUIRED)
 
     def array(self, values: Values, faults: Faults) -> Array:
         """The elements, of shape (n,); the index of each wrong value is in `faults` then, and its element is any."""

@@ -25,7 +25,7 @@ class Path(NamedTuple):
     @property
     def is_of_record(self) -> bool:
         """True for something of the Kafka record around the value."""
-        return self.steps[0].startswith("$")
+        return self.steps[:1] != () and self.steps[0].startswith("$")
 
     @property
     def has_each(self) -> bool:
@@ -42,6 +42,9 @@ class Path(NamedTuple):
 
     def __str__(self) -> str:
         return "".join([_EACH if step == EACH else f".{step}" for step in self.steps]).removeprefix(".")
+
+
+WHOLE = Path(())  # the record itself
 
 
 def path_of(entry: str, given: object) -> Path:

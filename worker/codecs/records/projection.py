@@ -41,12 +41,18 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _EXPECTED = re.compile(r"Expected `(?P<expected>[^`]*)`(?P<bound> [<>]=? -?\d+)?(?:, got `(?P<got>[^`]*)`)?")
 
 
+REQUIRED: Any = msgspec.NODEFAULT
+
+
 class Wish(NamedTuple):
-    """One wanted field: its path, and the type of its value; None in the place of a missing one that `may_miss`."""
+    """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
+
+    With a default of None the value may be null, too.
+    """
 
     path: Path
     type: Any
-    may_miss: bool = False
+    default: Any = REQUIRED
 
 
 class Projected(NamedTuple):
@@ -69,7 +75,7 @@ class _Node:
     def may_miss(self) -> bool:
         """True if nothing below is required. An array always is."""
         if self.wish is not None:
-            return self.wish.may_miss
+            return self.wish.default is not REQUIRED
         return EACH not in self.steps and all(node.may_miss for node in self.steps.values())
 
 
@@ -164,12 +170,19 @@ def _typed(node: _Node, name: str) -> Any:
     else:
         fields: list[Any] = []
         for at, step in enumerate(node.steps):
-            inner = node.steps[step]
-            made = _typed(inner, step)
-            fields.append((f"f{at}", made | None, None) if inner.may_miss else (f"f{at}", made))
+            fields.append((f"f{at}", *_field(node.steps[step], step)))
         renamed = {f"f{at}": step for at, step in enumerate(node.steps)}
         node.type = msgspec.defstruct(name, fields, rename=renamed, kw_only=True, gc=False, frozen=True)
     return node.type
+
+
+def _field(node: _Node, name: str) -> tuple[Any, ...]:
+    """The type of a field of an object, and its default, if it has one."""
+    made = _typed(node, name)
+    if not node.may_miss:
+        return (made,)
+    default = None if node.wish is None else node.wish.default
+    return (made | None, None) if default is None and made is not Any else (made, default)
 
 
 def _column(node: _Node, steps: tuple[str, ...], objects: Column) -> Column:
@@ -198,7 +211,7 @@ def told(error: Exception) -> str:
         return "a text of the record is not UTF-8"
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
-        return f"the record is no JSON object: {text[:1].lower()}{text[1:]}"
+        return f"the record is no JSON object: {text.removeprefix('JSON is malformed: ').lower()}"
     at = _AT.search(text)
     path = at["path"] if at else ""
     if (missing := _MISSING.match(text)) is not None:
