@@ -32,7 +32,7 @@ AS_JSON = ReplyForm(JSON)
 def asked(
     count: int = 3,
     kept: Sequence[Any] | None = None,
-    keys: Sequence[bytes | None] | None = None,
+    keys: Sequence[bytes] | None = None,
     rows: Sequence[int] | None = None,
 ) -> Chunk:
     one = chunk(*[record(b"{}", key=b"k")._replace(offset=at) for at in range(count)], form=AS_JSON, rows=rows)
@@ -115,7 +115,7 @@ def test_a_kept_value_that_cannot_be_written_is_its_records_error(value: object)
     ]
     ((at, rejection),) = rejections
     assert (at, rejection.code) == (1, "INVALID_ARGUMENT")
-    assert rejection.message == "it: the answer keeps this field, and its value cannot be written in JSON"
+    assert rejection.message == "it: the answer keeps it, and it holds a value that cannot be written in JSON"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,19 @@ def test_an_answer_may_be_the_record_with_fields_added(record_text: bytes, answe
         assert found[0] == answer_text
         json.loads(found[0])
         assert [json.loads(each)["score"] for each in found] == [0.1, 0.25, 1e30]
+
+
+def test_a_record_of_another_encoding_is_added_to_as_json() -> None:
+    """One that JSON cannot hold is refused alone."""
+    by = writer(SCORE, keep="all")
+    kept = [{"a": Decimal("1.0")}, {"a": "\ud800"}, {}]
+
+    answers, rejections = apart(by.write(asked(kept=kept), [SCORES], 0))
+
+    assert [answer and answer[2] for answer in answers] == [b'{"a":"1.0","score":0.1}', None, b'{"score":1e+30}']
+    assert [(at, no.message) for at, no in rejections] == [
+        (1, "the record: the answer keeps it, and it holds a value that cannot be written in JSON")
+    ]
 
 
 def test_an_answer_has_the_headers_of_any_answer() -> None:
@@ -161,13 +174,11 @@ def test_an_answer_has_the_headers_of_any_answer() -> None:
 
 
 def test_an_answer_may_have_a_key_of_its_own() -> None:
-    """Null is one, too. Without keys of their own, answers have their records'."""
-    assert [answer.key for answer in written(writer(SCORE), asked(), SCORES)] == [b"k"] * 3
-    assert [answer.key for answer in written(writer(SCORE), asked(keys=[b"1", None, b"3"]), SCORES)] == [
-        b"1",
-        None,
-        b"3",
-    ]
+    """Without keys of their own, answers have their records'."""
+    for keys in (None, [b"1", b"", b"3"]):
+        answers = written(writer(SCORE), asked(keys=keys), SCORES)
+
+        assert [answer.key for answer in answers] == (keys or [b"k"] * 3)
 
 
 def test_what_is_kept_goes_with_its_record() -> None:
