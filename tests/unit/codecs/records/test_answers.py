@@ -173,6 +173,17 @@ def test_an_answer_has_the_headers_of_any_answer() -> None:
     assert values(writer(SCORE), one, SCORES[:2])[1] == b'{"score":0.25}'
 
 
+def test_a_wrong_record_gets_an_error_in_json() -> None:
+    """It has the record's own key."""
+    codec = Codec([model(outputs=[SCORE])], PLAIN_WIRE, form_of=lambda _: record_form(["id"]))
+
+    (error,) = map(Message._make, codec.messages([refused(codec)]))
+
+    assert (error.key, error.value) == (b"k", b'{"error":"expected a request, got an empty value"}')
+    assert headers_of(error)["content-type"] == "application/json"
+    assert headers_of(error)["status"] == "error"
+
+
 def test_an_answer_may_have_a_key_of_its_own() -> None:
     """Without keys of their own, answers have their records'."""
     for keys in (None, [b"1", b"", b"3"]):
@@ -282,7 +293,9 @@ def test_numbers_that_are_none_are_null_where_the_wire_says_so() -> None:
         ]
     answers, rejections = apart(writer(SCORE, wire=Wire("r", "g", non_finite_output="allow")).write(asked(), [odd], 0))
     assert [answer is None for answer in answers] == [False, True, True]
-    assert {rejection.code for _, rejection in rejections} == {"INTERNAL"}
+    assert {(no.code, no.message) for _, no in rejections} == {
+        ("INTERNAL", "output score: NaN or infinity has no form in JSON")
+    }
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "UINT64", "INT64", "FP64"])
