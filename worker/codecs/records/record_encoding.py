@@ -47,7 +47,7 @@ class RecordEncoding:
         for at, why in mapped.faults.items():
             faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))
         for at in mapped.passed_over:
-            faults[at] = _PASSED_OVER
+            faults.setdefault(at, _PASSED_OVER)
         good, rows = mapped.good, self._rows(mapped)
         places: Sequence[int] = range(len(good))
         if Fault in set(map(type, rows)):
