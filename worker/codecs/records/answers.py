@@ -35,7 +35,8 @@ _UNFIT = (TypeError, ValueError, RecursionError)
 def record_form(keep: Keep = (), *, has_rows: bool = False) -> AnswerForm:
     """The form of JSON records. `has_rows`: a record is several rows, so each field is a list with one entry a row.
 
-    For names to keep, a record's entry in `Chunk.kept` is a tuple of values; for "all" it is its JSON text, bytes.
+    For names to keep, a record's entry in `Chunk.kept` is a tuple of values; for "all" it is its JSON text as bytes, or
+    a dict.
     """
 
     def write(_model: ModelKey, columns: Sequence[Column], count: int, kept: Repeats) -> Bodies:
@@ -48,7 +49,7 @@ def record_form(keep: Keep = (), *, has_rows: bool = False) -> AnswerForm:
         pieces.append(repeat(closing + b"}", count) if ends is None else [closing + end for end in ends])
         return list(map(b"".join, zip(*pieces, strict=True))), ()
 
-    return AnswerForm(JSON, write, only_bytes=False, by_default=False)
+    return AnswerForm(JSON, write, only_bytes=False, by_default=False, is_of_records=True)
 
 
 class _Beginnings(NamedTuple):
@@ -65,21 +66,27 @@ def _repeated(keep: Keep, kept: Sequence[Any], count: int) -> _Beginnings:
         return _added_to(kept)
     pieces, before = list[Iterable[bytes]](), b"{"
     for name, values in zip(keep, zip(*kept, strict=True), strict=True):
-        try:
-            pieces += repeat(before + _key(name), count), lines(values)
-        except _UNFIT:
-            raise Reject(f"{name}: the answer keeps this field, and its value cannot be written in JSON") from None
+        pieces += repeat(before + _key(name), count), _lines_of_kept(name, values)
         before = b","
     return _Beginnings(pieces, before)
 
 
-def _added_to(records: Sequence[bytes]) -> _Beginnings:
-    """The beginnings of these objects in JSON, to which fields are added before the last brace."""
+def _added_to(records: Sequence[Any]) -> _Beginnings:
+    """The beginnings of these objects, in JSON or in Python, to which fields are added before the last brace."""
+    if not isinstance(records[0], bytes):
+        records = _lines_of_kept("the record", records)
     heads, _, tails = zip(*[record.rpartition(b"}") for record in records], strict=True)
     ends = [b"}" + tail for tail in tails] if any(tails) else None
     if _OPEN.isdisjoint([head[-1] for head in heads]):
         return _Beginnings([heads], b",", ends)
     return _Beginnings([heads, [b"" if head.rstrip()[-1:] == b"{" else b"," for head in heads]], b"", ends)
+
+
+def _lines_of_kept(name: str, values: Sequence[Any]) -> Sequence[bytes]:
+    try:
+        return lines(values)
+    except _UNFIT:
+        raise Reject(f"{name}: the answer keeps it, and it holds a value that cannot be written in JSON") from None
 
 
 def _texts(column: Column, *, has_rows: bool) -> tuple[int, Sequence[bytes]]:
@@ -142,4 +149,5 @@ def schema_form(writer: ColumnWriter, *, has_rows: bool = False) -> AnswerForm:
         only_bytes=True,
         error_type=writer.content_type,
         error=lambda message, _id: writer.error(message),
+        is_of_records=True,
     )
