@@ -79,7 +79,8 @@ def _ascending(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(lengths)))
 
 
-def _listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
+    """One value is a list of one."""
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -190,6 +191,6 @@ Linger = Annotated[
 
 # Several axes of one input stand in a list. A pad is checked when the model is known.
 PaddedAxes = Annotated[
-    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
+    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(as_list)]],
     BeforeValidator(as_object('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
 ]
