@@ -162,6 +162,9 @@ SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
+# A library's path and its digest.
+Library = Annotated[str, StringConstraints(pattern=r"^.+@[0-9a-fA-F]{64}$", strip_whitespace=True)]
+Libraries = Annotated[tuple[Library, ...], BeforeValidator(_split)]
 Page = Annotated[Text, AfterValidator(_page)]
 Pages = Annotated[tuple[Page, ...], BeforeValidator(_split)]
 
