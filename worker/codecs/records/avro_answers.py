@@ -54,6 +54,12 @@ class AvroAnswers:
         """Writes answers with the schema, which the registry knows by this id."""
         return AvroAnswerWriter(RegisteredSchema(schema_id, None, "AVRO", self.text), self._kept)
 
+    @staticmethod
+    def names(record: RegisteredSchema) -> Sequence[str]:
+        """The fields of records of this schema. Raises `Reject` if it cannot be read."""
+        types = AvroSchema(record)
+        return [field["name"] for field in types.named[types.root]["fields"]]
+
 
 class AvroAnswerWriter:
     """Writes answers column by column."""

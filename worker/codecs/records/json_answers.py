@@ -31,10 +31,7 @@ class JsonAnswers:
 
     def __init__(self, record: RegisteredSchema, fields: Sequence[AnswerField], kept: Kept) -> None:
         """A kept field of which the record's schema says nothing may be anything."""
-        try:
-            given = _object(json.loads(record.text))
-        except (ValueError, RecursionError) as error:
-            raise Reject(f"{called(record)} is no JSON Schema") from error
+        given = _parsed(record)
         properties = {name: _property(given, path) for name, path in kept.items()}
         properties |= {field.name: _type_of(field) for field in fields}
         properties[ERROR] = {"type": "string"}
@@ -52,6 +49,11 @@ class JsonAnswers:
     def writer(self, schema_id: int) -> JsonAnswerWriter:
         """Writes answers with the schema, which the registry knows by this id."""
         return JsonAnswerWriter(schema_id, self._names[:-1], self._kept)
+
+    @staticmethod
+    def names(record: RegisteredSchema) -> Sequence[str]:
+        """The fields of records of this schema. Raises `Reject` if it cannot be read."""
+        return list(_object(_parsed(record).get("properties")))
 
 
 class JsonAnswerWriter:
@@ -93,9 +95,7 @@ def _type_of(field: AnswerField) -> dict[str, Any]:
 
 
 def _nullable(schema: Any) -> Any:
-    if isinstance(schema, dict) and isinstance(schema.get("type"), str) and len(schema) <= 2:
-        return {**schema, "type": ["null", schema["type"]]}
-    return {"oneOf": [{"type": "null"}, schema]}
+    return schema if schema is True else {"anyOf": [{"type": "null"}, schema]}
 
 
 def _property(given: Mapping[str, Any], path: Sequence[str]) -> Any:
@@ -104,6 +104,13 @@ def _property(given: Mapping[str, Any], path: Sequence[str]) -> Any:
     for step in path:
         schema = _object(_object(_object(schema).get("properties")).get(step))
     return schema or True
+
+
+def _parsed(record: RegisteredSchema) -> Mapping[str, Any]:
+    try:
+        return _object(json.loads(record.text))
+    except (ValueError, RecursionError) as error:
+        raise Reject(f"{called(record)} is no JSON Schema") from error
 
 
 def _object(given: Any) -> Mapping[str, Any]:

@@ -69,6 +69,11 @@ class ProtobufAnswers:
         """Writes answers with the schema, which the registry knows by this id."""
         return ProtobufAnswerWriter(RegisteredSchema(schema_id, None, "PROTOBUF", self.text), self._names, self._kept)
 
+    @staticmethod
+    def names(record: RegisteredSchema) -> Sequence[str]:
+        """The fields of records of this schema. Raises `Reject` if it cannot be read."""
+        return [field.name for field in ProtobufSchema(record).message((0,)).fields]
+
 
 class ProtobufAnswerWriter:
     """Writes answers as messages, the first one of their schema."""

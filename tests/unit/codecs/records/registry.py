@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from grpc_tools.command import __file__ as TOOLS  # noqa: N812  # where protoc h
 from worker.codecs.records.framing import SCHEMA_HEADER, Frame, frame_of
 from worker.core.schemas import NamedReference, RegisteredSchema
 
-Headers = list[tuple[str, bytes]]
+Headers = list[tuple[str, Any]]
 TOPIC = "payments"
 PAYMENT: Mapping[str, Any] = {
     "payment_id": "p-4711",
@@ -118,26 +118,26 @@ class Registry:
         """The latest schema of the topic, as the worker gets it."""
         latest = self.client.get_latest_version(f"{TOPIC}-value")
         references = tuple(self._references(latest.schema))
-        kind = latest.schema.schema_type
-        return RegisteredSchema(latest.schema_id, latest.guid, kind, latest.schema.schema_str, references)
+        schema: Any = latest.schema
+        return RegisteredSchema(latest.schema_id, latest.guid, schema.schema_type, schema.schema_str, references)
 
     def _references(self, schema: Any) -> list[NamedReference]:
         found: list[NamedReference] = []
         for reference in schema.references or []:
-            other = self.client.get_version(reference.subject, reference.version).schema
+            other: Any = self.client.get_version(reference.subject, reference.version).schema
             found += [*self._references(other), NamedReference(reference.name, other.schema_str)]
         return found
 
 
-def avro(registry: Registry, schema: Any = AVRO, **conf: Any) -> Callable[..., Any]:
+def avro(registry: Registry, schema: Any = AVRO, **conf: Any) -> Any:
     return AvroSerializer(registry.client, json.dumps(schema), conf=conf)
 
 
-def json_schema(registry: Registry, schema: Any = JSON_SCHEMA, **conf: Any) -> Callable[..., Any]:
+def json_schema(registry: Registry, schema: Any = JSON_SCHEMA, **conf: Any) -> Any:
     return JSONSerializer(json.dumps(schema), registry.client, conf={"validate": False, **conf})
 
 
-def protobuf(registry: Registry, message: Any, **conf: Any) -> Callable[..., Any]:
+def protobuf(registry: Registry, message: Any, **conf: Any) -> Any:
     return ProtobufSerializer(message, registry.client, conf=conf)
 
 

@@ -14,7 +14,7 @@ READER = JsonRecords(RegisteredSchema(7, None, "JSON", "{}"), [("a",)])
 
 def test_the_text_of_a_record_is_what_follows_the_frame() -> None:
     """It is not copied."""
-    assert READER.text(b"12345{}", Frame(7, 5)) == b"{}"
+    assert READER.text(b"12345{}", Frame(7, 5)).tobytes() == b"{}"
 
 
 def test_all_fields_of_an_object_are_read() -> None:

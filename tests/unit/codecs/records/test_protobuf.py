@@ -66,7 +66,7 @@ def refusal(value: bytes, schema: RegisteredSchema = SCHEMA, frame: Frame = FRAM
 def test_fields_with_presence_are_missing_unless_they_are_set() -> None:
     """The others have their default, as in Protobuf."""
     empty = {"id": "", "kind": "WEB", "large": 0, "raw": b""}
-    lists = {"items": [], "numbers": {}, "shelf": {}, "counts": [], "kinds": [], "times": []}
+    lists: dict[str, Any] = {"items": [], "numbers": {}, "shelf": {}, "counts": [], "kinds": [], "times": []}
 
     assert read(Payment()) == {**empty, **lists}
     assert read(Payment(count=0, cash=False), [("count",), ("card",), ("cash",)]) == {"count": 0, "cash": False}
