@@ -164,7 +164,7 @@ def test_more_than_fits_waits_in_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     world = away()
     world.broker.append(*[record(at, schema=NEW) for at in range(10)])
 
-    world.turn_for(0.1)
+    world.turn_for(3.0)
     waits_in_kafka = set(world.source.held)
     world.schemas.come(NEW)
     world.turn_for(1.0)
