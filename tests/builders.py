@@ -33,7 +33,7 @@ from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Batch
 from worker.core.deadlines import Punctuality
-from worker.core.failures import RunFailure
+from worker.core.failures import Code, RowFault, RunFailure
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Message, Partition
 from worker.core.rejections import FirstRejections, Rejections
@@ -62,9 +62,11 @@ from worker.state.layout import StateTensor
 # Values on which `rows_model` misbehaves.
 POISON = 666.0  # the run fails
 NONSENSE = 777.0  # the row's output is NaN
+FAULTY = 555.0  # the row gets no result, and the others run again without it
 SHORT = 888.0  # the output has a row too few
 KILLER = 997.0  # the host of the model ends when the batch has run
 HANGING = 998.0  # the batch does not end: its host is killed
+FAULT = "its value is faulty"
 ENDED = "the process of the model ended"  # the failure of either
 
 POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
@@ -84,6 +86,8 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     x = feeds["x"]
     if ((x == KILLER) | (x == HANGING)).any():
         return RunFailure(ENDED, ended_host=True)
+    if (x == FAULTY).any():
+        return faulty(x)
     if (x == POISON).any():
         return RunFailure("poisoned")
     if (x == SHORT).any():
@@ -91,11 +95,19 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     return [np.where(x == NONSENSE, np.nan, x * 2).astype("<f4")]
 
 
+def faulty(x: Array) -> RunFailure:
+    """The failure of a run because of its faulty rows."""
+    rows = np.flatnonzero((x == FAULTY).any(axis=1)).tolist()
+    return RunFailure("faulty rows", faults={row: RowFault(Code.INVALID_ARGUMENT, FAULT) for row in rows})
+
+
 def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     """Gives the sum of all values of a key, also as its next state; misbehaves as `rows_model` does."""
     x, before = feeds["x"], feeds["sum"]
     if ((x == KILLER) | (x == HANGING)).any():
         return RunFailure(ENDED, ended_host=True)
+    if (x == FAULTY).any():
+        return faulty(x)
     if (x == POISON).any():
         return RunFailure("poisoned")
     if (x == SHORT).any():

@@ -25,13 +25,13 @@ from worker.inference.host.memory_limit import container_limit, limit_for_host
 from worker.inference.host.messages import Order
 from worker.inference.host.process import HostProcess
 from worker.inference.host.shared_memory import Heap
-from worker.settings import BatchingSettings, ModelSettings, Settings
+from worker.settings import BatchingSettings, ModelSettings, RecordsSettings, Settings
 
 if TYPE_CHECKING:
     from worker.inference.model import Model
     from worker.inference.thread_lane import ThreadLane
 
-S = TypeVar("S", BatchingSettings, ModelSettings)
+S = TypeVar("S", BatchingSettings, ModelSettings, RecordsSettings)
 
 
 class Engine(NamedTuple):
@@ -94,26 +94,26 @@ def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
     if limit is not None:  # said before a start that may fail for it
         by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
         events.noted("model_host_limited", memory_limit=limit, by=by)
-    plain = _plain(model), _plain(batching, wanted_axes=batching.wanted_axes)
-    order = Order(*plain, heap.memory.fd, limit, os.getpid())
+    plain = plain_section(model), plain_section(batching, wanted_axes=batching.wanted_axes)
+    records = plain_section(settings.records) if settings.records is not None else None
+    order = Order(*plain, heap.memory.fd, limit, os.getpid(), records, settings.state.tensors)
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     return lambda: Engine(lanes, keeper.facts, heap.room)
 
 
-def _plain(section: S, **reckoned: object) -> S:
+def plain_section(section: S, **reckoned: object) -> S:
     """The section's values without its class, and values that the class reckons from them."""
     return cast("S", SimpleNamespace(**section.model_dump(), **reckoned))
 
 
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:
-    from worker.inference.model_loading import load_as_set  # noqa: PLC0415  # only here does a worker load ONNX Runtime
-    from worker.inference.row_independence import facts_of  # noqa: PLC0415
+    from worker.inference.served_model import load_served  # noqa: PLC0415  # only here does a worker load ONNX Runtime
     from worker.inference.thread_lane import BRIEF, ThreadLane  # noqa: PLC0415
 
-    model = load_as_set(settings.model, settings.batching)
-    facts = facts_of(model, settings.batching.max_batch_size)
+    records = plain_section(settings.records) if settings.records is not None else None
+    model, facts = load_served(settings.model, settings.batching, records, settings.state.tensors)
     lane = ThreadLane(model, brief=0.0 if facts.is_accelerated else BRIEF)
     closing.callback(lane.close, GIVE_UP_TIMEOUT)
     if facts.is_accelerated:

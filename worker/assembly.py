@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.assembled_model import Engine, batch_policy
+from worker.assembled_records import forms_of, record_mapping
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
 from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
+from worker.codecs.records.mapping import RecordMapping
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
@@ -82,7 +84,8 @@ def assemble(
     signature, states, link = model.signature, None, None
     if stateful is not None:
         states, signature, link, _ = stateful
-    wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes)
+    mapping = record_mapping(settings, signature)
+    wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes, mapping)
     for why in lack_of_room(signature, wire):
         events.warned("row_too_long", why=why)
     events.serves(signature)
@@ -116,7 +119,7 @@ def assemble(
     )
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
-    plain = Codec([signature], wire, events.rejected, rejections)
+    plain = Codec([signature], wire, events.rejected, rejections, forms_of(mapping))
     codec, traced_lanes = (plain, lanes) if tracing is None else tracing.around(plain, lanes)
     parts = Parts(
         source=source,
@@ -231,7 +234,7 @@ def _delivery(
     )
 
 
-def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wire:
+def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int, records: RecordMapping | None) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
     answered = [topic for topic in (kafka.response_topic, *kafka.reply_topics) if topic not in topics.shut]
@@ -253,4 +256,5 @@ def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wi
         reply_bytes={topic: topics.max_bytes[topic] for topic in answered[1:]},
         shut=topics.shut,
         max_key_bytes=max_key_bytes,
+        records=records,
     )

@@ -15,12 +15,12 @@ from hypothesis.extra import numpy as arrays
 from tests.chunks import chunk, floats, offsets, spec
 from tests.meeting import meeting, met
 from worker.core.chunk import Batch, Chunk, Prediction, Shapes, cut
-from worker.core.failures import RunFailure
+from worker.core.failures import Code, RowFault, RunFailure
 from worker.core.records import Array, ClosedBy, Tensor, Value
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
-from worker.core.tensors.stacking import Split, Stacker, halve, reject
+from worker.core.tensors.stacking import Split, Stacker, halve, reject, without_faults
 
 ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 DIMS = st.lists(st.integers(1, 3), max_size=2).map(tuple)
@@ -247,6 +247,30 @@ def test_halving_finds_every_bad_record_and_no_other(case: Case, data: st.DataOb
 
     assert refused == sorted(bad)
     assert_answered(case, answered, sorted(set(range(count)) - bad))
+
+
+@meeting("no record is left", "some are left", "no fault", "two faults in a record", "a record of several rows is left")
+@given(models_and_chunks() | padded_models_and_chunks(), st.data())
+def test_records_without_faults_are_answered_as_if_they_had_come_alone(case: Case, data: st.DataObject) -> None:
+    """Any rows may have faults. Their records are refused, and the rest is stacked as it was."""
+    batch = case.stacked(case.chunks)
+    faults = data.draw(st.sets(st.integers(0, batch.rows - 1)) | st.just(set(range(batch.rows))))
+    owners = [record.offset for one in case.chunks for record, rows in zip(one.records, one.rows, strict=True)
+              for _ in range(rows)]  # fmt: skip
+    bad = {owners[row] for row in faults}
+    good = [offset for offset in range(len(case.held)) if offset not in bad]
+    met("no record is left", is_so=not good)
+    met("some are left", is_so=bool(good and bad))
+    met("no fault", is_so=not bad)
+    met("two faults in a record", is_so=len(faults) > len(bad))
+    met("a record of several rows is left", is_so=bool(bad) and any(owners.count(offset) > 1 for offset in good))
+
+    rest, refused = without_faults(batch, {row: RowFault(Code.INTERNAL, str(owners[row])) for row in faults})
+
+    assert [int(one.rejection.message) for one in refused] == sorted(bad)
+    assert [one.rejection.record.offset for one in refused] == sorted(bad)
+    assert (rest is None) == (not good)
+    assert_answered(case, case.split(rest) if rest else [], good)
 
 
 @meeting("pieces come home in another order", "the last piece is smaller")

@@ -45,7 +45,7 @@ from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.reader import RequestReader
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Pool
-from worker.core.chunk import Chunk, Reading, Refused, refusal
+from worker.core.chunk import Batch, Chunk, Reading, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Answer, Array, BatchKind, Fields, Partition, Record, Rejection
@@ -79,6 +79,7 @@ _parts = columns._parts
 _refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
+_smaller = Outcomes._smaller
 
 
 def _nothing(*_: object, **__: object) -> None: ...
@@ -145,6 +146,12 @@ def _stack_the_neighbours_lengths(self: Stacker, *given: Any) -> Split | RunFail
 
 def _take_one_before_along(self: Chunk, start: int, stop: int) -> Chunk:
     return _take(self, max(0, start - 1), stop)
+
+
+def _doubt_the_device(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+    """Rows that fail alone count as failures of the model."""
+    self.check.failed()
+    return _smaller(self, batch, failure)
 
 
 def _judge_all_as_one_batch(self: Batcher, chunk: Chunk) -> Sequence[tuple[BatchKind, Chunk]]:
@@ -314,6 +321,12 @@ PLANTED: Mapping[str, Planted] = {
         "_parted",
         _stack_the_neighbours_lengths,
         lambda _: test_chunks.test_one_bad_request_costs_its_chunk_nothing(2, NONSENSE, exactly_once=False),
+    ),
+    "rows that fail alone make the device be doubted": Planted(
+        Outcomes,
+        "_smaller",
+        _doubt_the_device,
+        lambda _: test_answering.test_a_batch_of_nothing_but_faults_leaves_nothing_to_run(),
     ),
     "a slice takes its neighbour along, which is answered twice": Planted(
         Chunk,

@@ -1,4 +1,4 @@
-"""The forms of answers: plain rows, JSON, protobuf, and the binary-data form. One `AnswerForm` each.
+"""The forms of answers to requests: plain rows, JSON, protobuf, and the binary-data form. One `AnswerForm` each.
 
 `reply_form` decides which one a request gets. A form writes the values of a chunk at once, and the text of an error. It
 judges nothing then: the caller has checked that JSON can express the numbers, and checks the sizes.
@@ -7,7 +7,7 @@ judges nothing then: the caller has checked that JSON can express the numbers, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from worker.codecs.encodings import json_writer, protobuf_writer
 from worker.codecs.encodings.columns import Column
@@ -18,10 +18,11 @@ from worker.core.failures import Reject, listed
 from worker.core.records import ModelKey, ReplyForm, RequestedOutput
 from worker.core.tensors.signature import Signature
 
-BodyIds = Sequence[str | None] | None
+# What each answer repeats of its request: the id in its body, or fields of its record. None: nothing.
+Repeats = Sequence[Any] | None
 # The values of n answers, and the headers that say how to read each; none if the values need no such headers.
 Bodies = tuple[Sequence[bytes], Sequence[Sequence[Header]]]
-Write = Callable[[ModelKey, Sequence[Column], int, BodyIds], Bodies]
+Write = Callable[[ModelKey, Sequence[Column], int, Repeats], Bodies]
 # The name of an output that a request wants, and whether as bytes; None: the request as a whole decides that.
 WantedOutput = tuple[str, bool | None]
 
@@ -93,27 +94,27 @@ def form_of(reply: ReplyForm) -> AnswerForm:
     return form
 
 
-def _rows(_model: ModelKey, columns: Sequence[Column], _count: int, _ids: BodyIds) -> Bodies:
+def _rows(_model: ModelKey, columns: Sequence[Column], _count: int, _ids: Repeats) -> Bodies:
     """The rows of the only output, without a name: a plain row has no room for one."""
     return columns[0].raws(), ()
 
 
-def _stated_rows(_model: ModelKey, columns: Sequence[Column], _count: int, _ids: BodyIds) -> Bodies:
+def _stated_rows(_model: ModelKey, columns: Sequence[Column], _count: int, _ids: Repeats) -> Bodies:
     """The rows, with their datatype and number: a reader with another signature would misread them."""
     datatype = (DATATYPE, columns[0].spec.datatype.encode())
     return columns[0].raws(), [(datatype, (ROWS, b"%d" % len(part))) for part in columns[0].parts]
 
 
-def _json(model: ModelKey, columns: Sequence[Column], count: int, ids: BodyIds) -> Bodies:
+def _json(model: ModelKey, columns: Sequence[Column], count: int, ids: Repeats) -> Bodies:
     return json_writer.values(model, columns, count, ids), ()
 
 
-def _binary(model: ModelKey, columns: Sequence[Column], count: int, ids: BodyIds) -> Bodies:
+def _binary(model: ModelKey, columns: Sequence[Column], count: int, ids: Repeats) -> Bodies:
     values, heads = json_writer.binary_values(model, columns, count, ids)
     return values, [((HEAD_LENGTH, b"%d" % length),) for length in heads]
 
 
-def _protobuf(model: ModelKey, columns: Sequence[Column], count: int, ids: BodyIds) -> Bodies:
+def _protobuf(model: ModelKey, columns: Sequence[Column], count: int, ids: Repeats) -> Bodies:
     return protobuf_writer.values(model, columns, count, ids), ()
 
 

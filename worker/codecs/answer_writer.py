@@ -10,21 +10,21 @@ answers share is made once and remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import NamedTuple
 
-from worker.codecs.answer_forms import AnswerForm, form_of
+from worker.codecs.answer_forms import AnswerForm, Repeats, form_of
 from worker.codecs.dead_letters import DeadLetters
 from worker.codecs.encodings.columns import Column, Wanted, output_columns
 from worker.codecs.known import Known
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Header, fits, readable, size_of, without_key
-from worker.codecs.wire_contract import CONTENT_TYPES, MODEL_VERSION, SHORT_MESSAGE, Wire
+from worker.codecs.wire_contract import MODEL_VERSION, SHORT_MESSAGE, Wire
 from worker.core.chunk import Chunk, refusal
 from worker.core.failures import Code, Reject
 from worker.core.records import NO_IDS, Answer, Array, Fields, Ids, Message, ModelKey, Rejection, ReplyForm, ReplyTo
 from worker.core.tensors.signature import Signature
 
-_CONTENT_TYPE: dict[str, Header] = {name: ("content-type", name.encode()) for name in CONTENT_TYPES}
 _OK: Header = ("status", b"ok")
 _ERROR: Header = ("status", b"error")
 _CODE: dict[Code, Header] = {code: ("error-code", code.encode()) for code in Code}
@@ -48,15 +48,20 @@ class AnswerWriter:
     """Writes the answers of some models for one response topic and the topics that requesters may name."""
 
     def __init__(
-        self, signatures: Iterable[Signature], wire: Wire, tell: Callable[[Rejection], object] = lambda _: None
+        self,
+        signatures: Iterable[Signature],
+        wire: Wire,
+        tell: Callable[[Rejection], object] = lambda _: None,
+        form_of: Callable[[ReplyForm], AnswerForm] = form_of,
     ) -> None:
-        """`tell` is called with each rejection of a record that the model answered."""
+        """`tell` is called with each rejection of a record that the model answered; `form_of` finds a reply's form."""
         self._signatures = {signature.key: signature for signature in signatures}
         first = next(iter(self._signatures.values()))  # for errors, which come from no model
         self._error_version: Header = (MODEL_VERSION, first.edition.encode())
         self._to = ReplyTo(wire.response_topic, None)
         self._room_in = wire.room_in
         self._tell = tell
+        self._form_of = form_of
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
         topic = wire.dead_letter_topic
         self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
@@ -73,6 +78,7 @@ class AnswerWriter:
         try:
             if shared.has_inline:
                 self._check(columns, shared)
+            values, extras = shared.form.write(chunk.model, columns, len(chunk), _repeated(chunk))
         except Reject as no:
             if len(chunk) == 1:
                 return [self._late(chunk, 0, no.code, no.message)]
@@ -80,8 +86,6 @@ class AnswerWriter:
             middle = len(chunk) // 2
             first, second = chunk.take(0, middle), chunk.take(middle, len(chunk))
             return [*self.write(first, outputs, start), *self.write(second, outputs, start + sum(first.rows))]
-        body_ids = None if chunk.ids is None else [ids.body_id for ids in chunk.ids]
-        values, extras = shared.form.write(chunk.model, columns, len(chunk), body_ids)
         answers = _addressed(chunk, shared, values, extras)
         # A record's size counts its key, and costs less to look up.
         if max(chunk.sizes) + max(map(len, values)) + ROOM_FOR_HEADERS <= shared.room:
@@ -99,13 +103,13 @@ class AnswerWriter:
         return [error] if self._dead_letters is None else [error, self._dead_letters.letter(rejection)]
 
     def _learn(self, model: ModelKey, reply: ReplyForm) -> _Shared:
-        signature, form, to = self._signatures[model], form_of(reply), reply.to or self._to
+        signature, form, to = self._signatures[model], self._form_of(reply), reply.to or self._to
         asked = [(signature.output_index[name], binary) for name, binary in reply.outputs]
         wanted = [
             Wanted.of(signature, at, binary=binary or form.only_bytes)
             for at, binary in asked or [(at, False) for at in range(len(signature.outputs))]
         ]
-        headers = (_CONTENT_TYPE[form.content_type], _OK, (MODEL_VERSION, signature.edition.encode()))
+        headers = (_content_type(form.content_type), _OK, (MODEL_VERSION, signature.edition.encode()))
         has_inline = not all(output.binary for output in wanted)
         shared = _Shared(form, headers, wanted, has_inline, to, self._room_in(to.topic))
         self._known.learn((model, reply), shared)
@@ -150,12 +154,24 @@ class AnswerWriter:
 
     def _error(self, rejection: Rejection) -> Message:
         record, code, message, reply, ids, _ = rejection
-        form = form_of(reply)
-        headers = [_CONTENT_TYPE[form.error_type], _ERROR, self._error_version, _CODE[code]]
+        form = self._form_of(reply)
+        headers = [_content_type(form.error_type), _ERROR, self._error_version, _CODE[code]]
         _address(headers, record.source.encode(), ids)
         topic, chosen = reply.to or self._to
         value = form.error(readable(message), ids.body_id)
         return Message(topic, record.key, value, headers, record.partition.number, chosen)
+
+
+@lru_cache
+def _content_type(name: str) -> Header:
+    return "content-type", name.encode()
+
+
+def _repeated(chunk: Chunk) -> Repeats:
+    """What each answer of a chunk repeats of its record."""
+    if chunk.kept is not None:
+        return chunk.kept
+    return None if chunk.ids is None else [ids.body_id for ids in chunk.ids]
 
 
 def _addressed(
@@ -167,17 +183,19 @@ def _addressed(
         same, extras = [*same, *extras[0]], ()
     of, number = chunk.records[0].partition
     place = f"{of}/{number}/".encode()
-    if chunk.ids is None and not extras:
+    keys = chunk.answer_keys
+    if chunk.ids is None and keys is None and not extras:
         # One list comprehension for all: 0.45 µs an answer, and 0.5 in columns that are zipped (measured 2026-11).
         return [
             (topic, record[2], value, [*same, ("source", b"%b%d" % (place, record[1]))], number, chosen)
             for record, value in zip(chunk.records, values)  # noqa: B905  # strict takes 0.2 µs
         ]
     answers: list[Fields] = []
-    for record, value, extra, ids in zip(chunk.records, values, extras or repeat(()), chunk.ids or repeat(NO_IDS)):  # noqa: B905  # as above
+    own = zip(values, extras or repeat(()), chunk.ids or repeat(NO_IDS), keys or repeat(None))  # noqa: B905  # as above
+    for record, (value, extra, ids, key) in zip(chunk.records, own):  # noqa: B905  # as above
         headers = [*same, *extra]
         _address(headers, b"%b%d" % (place, record[1]), ids)
-        answers.append((topic, record[2], value, headers, number, chosen))
+        answers.append((topic, record[2] if keys is None else key, value, headers, number, chosen))
     return answers
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.answer_writer import AnswerWriter
 from worker.codecs.reader import RequestReader
 from worker.codecs.wire_contract import Wire
 from worker.core.chunk import Prediction
-from worker.core.records import Answer, Fields, Rejection
+from worker.core.records import Answer, Fields, Rejection, ReplyForm
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 
@@ -22,10 +23,14 @@ class Codec(RequestReader):
         wire: Wire,
         tell: Callable[[Rejection], object] = lambda _: None,
         rejections: Rejections | None = None,
+        form_of: Callable[[ReplyForm], AnswerForm] = form_of,
     ) -> None:
-        """`tell` is called with each rejection of a record that the model answered; `rejections` counts all of them."""
+        """`tell` is called with each rejection of a record that the model answered; `rejections` counts all of them.
+
+        `form_of` finds the form of a reply.
+        """
         super().__init__(signatures, wire)
-        self._writer = AnswerWriter(signatures, wire, tell)
+        self._writer = AnswerWriter(signatures, wire, tell, form_of)
         self._rejections = rejections or Rejections()
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:

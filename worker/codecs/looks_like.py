@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from worker.codecs.wire_contract import JSON, OCTETS
+from worker.codecs.wire_contract import JSON, OCTETS, RECORD
 from worker.core.failures import listed
 
 _HEAD = 512  # the first bytes, which are looked at
@@ -44,8 +44,9 @@ def looks_like(value: bytes, content_type: str) -> str | None:
     # A row may begin with a 0, too, but not with JSON after it.
     if found is None and value[:1] == b"\x00" and len(value) > 5 and (value[5:6] == b"{" or content_type != OCTETS):
         number = int.from_bytes(value[1:5], "big")
-        return f"the framing of Confluent serializers, a 0 and the schema id {number}: use a plain serializer"
-    if found is None and value[:_HEAD].lstrip()[:1] == b"{":
+        cure = "set WORKER_RECORDS__ENCODING to registry" if content_type == RECORD else "use a plain serializer"
+        return f"the framing of Confluent serializers, a 0 and the schema id {number}: {cure}"
+    if found is None and content_type != RECORD and value[:_HEAD].lstrip()[:1] == b"{":
         return _object(_members(value), content_type)
     return found
 

@@ -17,7 +17,7 @@ from worker.codecs.encodings.table import Encodings
 from worker.codecs.looks_like import looks_like
 from worker.codecs.replies import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, EnvelopeColumns, Envelopes, HeaderForm
-from worker.codecs.wire_contract import Wire
+from worker.codecs.wire_contract import RECORD, Wire
 from worker.core.chunk import Chunk, Reading
 from worker.core.failures import Code
 from worker.core.records import NO_IDS, Ids, Record, Rejection
@@ -32,7 +32,7 @@ class RequestReader:
         self._wire = wire
         self._has_state = wire.has_state
         self._envelopes = Envelopes(
-            wire.default_content_type,
+            wire.default_content_type if wire.records is None else RECORD,
             wire.default_timeout,
             reads_state=wire.has_state,
             reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics, wire.shut),
@@ -54,7 +54,8 @@ class RequestReader:
             forms, some = envelopes.forms, values
             if len(at) < len(values):
                 forms, some = [forms[index] for index in at], [values[index] for index in at]
-            parts, faults = self._encodings.of(forms[0]).read(forms, some)  # type: ignore[arg-type]  # fit ones are no None
+            own = records if len(at) == len(records) else [records[index] for index in at]
+            parts, faults = self._encodings.of(forms[0]).read(forms, some, own)  # type: ignore[arg-type]  # fit ones are no None
             for index, fault in faults:
                 wrong[at[index]] = fault
             chunks += [_chunk(part, at, records, some, envelopes) for part in parts]
@@ -87,8 +88,9 @@ class RequestReader:
         return looks_like(record.value, form.content_type) if record.value else None
 
     def _rejected(self, record: Record, envelope: Envelope, fault: Fault) -> Rejection:
-        code, message, body_id = fault
-        is_silent = self._wire.null_value == "skip" and record.value is None and record.unreadable is None
+        code, message, body_id, is_silent = fault
+        if self._wire.null_value == "skip" and record.value is None and record.unreadable is None:
+            is_silent = True
         message = _explained(code, message, record, envelope)
         return Rejection(record, code, message, envelope.form.reply, _named(envelope.ids, body_id), is_silent)
 
@@ -124,7 +126,7 @@ def _chunk(
     part: Part, at: Sequence[int], records: Sequence[Record], values: Sequence[bytes | None], envelopes: EnvelopeColumns
 ) -> Chunk:
     """The chunk of a part of the records at these indexes, which have these values."""
-    (model, form, state), own, statements, tensors, body_ids = part
+    (model, form, state), own, statements, tensors, body_ids, kept, keys = part
     _, ids, timeouts, header_sizes, _ = envelopes
     count, first = len(own), statements[0]
     if count < len(records):
@@ -150,7 +152,9 @@ def _chunk(
         ids = None
     if timeouts and timeouts.count(None) == count:
         timeouts = None
-    return Chunk(model, form, records, rows, shapes, tensors, sizes, at, ids, timeouts, state)
+    return Chunk(
+        model, form, records, rows, shapes, tensors, sizes, at, ids, timeouts, state, kept=kept, answer_keys=keys
+    )
 
 
 def _named(ids: Ids, body_id: str | None) -> Ids:
@@ -168,6 +172,10 @@ def _explained(code: Code, message: str, record: Record, envelope: Envelope) -> 
         return message
     words = looks_like(record.value, content_type)
     message = message if words is None else f"{message}; it looks like {words}"
-    if CONTENT_TYPE in {name.lower() for name, _ in record.headers} or record.value[:1] == b"{":
+    if (
+        content_type == RECORD
+        or CONTENT_TYPE in {name.lower() for name, _ in record.headers}
+        or record.value[:1] == b"{"
+    ):
         return message
     return f"{message}; without the header {CONTENT_TYPE} it is read as {content_type}"

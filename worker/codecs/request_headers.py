@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from worker.codecs.known import Known
 from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
-from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
+from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, RECORD, ROWS
 from worker.core.failures import Reject
 from worker.core.records import (
     NO_IDS,
@@ -52,6 +52,8 @@ KnownHeaders = dict[str, bytes]
 _FORM = frozenset(
     {CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, _HEAD_LENGTH, *REPLY_NAMES, UNREADABLE_HEADER.lower()}
 )
+# A record is what its topic holds, whatever a bridge says of it. So no header says how it is encoded.
+_OF_RECORDS = frozenset({*REPLY_NAMES, UNREADABLE_HEADER.lower()})
 # Digits of milliseconds: a timeout of up to 115 days; a deadline from 1973 on. Seconds and microseconds since 1970 have
 # other lengths, so they are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
@@ -156,7 +158,8 @@ class Envelopes:
         """`default_timeout` in seconds; None: no timeout without a header. `reads_state`: the model has state."""
         self._reply_topics = reply_topics
         self._reads_state = reads_state
-        self._form_names = _FORM | {STATE} if reads_state else _FORM
+        names = _OF_RECORDS if default_content_type == RECORD else _FORM
+        self._form_names = names | {STATE} if reads_state else names
         self._default = default_content_type
         self._timeout = None if default_timeout is None else Timeout(default_timeout)
         self._layouts = Known[tuple[str, ...], _Layout](_MOST_KNOWN)
@@ -290,7 +293,7 @@ class Envelopes:
         content_type = self._content_type(found, faults)
         if _ENCODING in found and content_type == OCTETS:
             _check_encoding(found, faults)
-        accepted = _accepted(found, content_type or JSON, faults)
+        accepted = (RECORD,) if content_type == RECORD else _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
         to = self._reply_to(found, faults)
         rows = _stated_rows(found, faults) if content_type == OCTETS and head_length is None else None

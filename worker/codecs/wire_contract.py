@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from worker.codecs.records.mapping import RecordMapping
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 OCTETS = "application/octet-stream"
 CONTENT_TYPES = (JSON, PROTOBUF, OCTETS)
+RECORD = "record"  # no content type: what the topic holds if it holds records
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 DATATYPE, ROWS = "datatype", "rows"  # of plain rows
@@ -38,7 +42,8 @@ class Wire:
     them; with "error" none gets that far. `has_state`: each request needs a key of at most `max_key_bytes`, so
     that it fits into the changelog with its state. `must_state_rows`: plain rows without the headers `datatype` and
     `rows` are refused. `reply_topics`: the numbers of partitions of the response topic and the other topics that
-    requesters may name. `shut`: topics that get no answer, and why.
+    requesters may name. `shut`: topics that get no answer, and why. `records`: the mapping of a topic that holds
+    records, None if it holds requests.
     """
 
     response_topic: str
@@ -55,6 +60,7 @@ class Wire:
     has_state: bool = False
     max_key_bytes: int = sys.maxsize
     must_state_rows: bool = False
+    records: RecordMapping | None = None
     reply_topics: Mapping[str, int] = field(default_factory=dict)
     reply_bytes: Mapping[str, int] = field(default_factory=dict)
     shut: Mapping[str, str] = field(default_factory=dict)

@@ -50,6 +50,7 @@ class Chunk:
     Equal `shapes` are one object where possible. `sizes` are the bytes that each record holds in memory. `at` is the
     index of each among the records that were read together, and in `places`. `ids` None: no record has any; `timeouts`
     and `deadlines` None: any answer is wanted, however late. A deadline is an instant of the loop's clock, or infinity.
+    `kept` is what the answers repeat of records, `answer_keys` their keys; None: nothing, and the records' own keys.
     """
 
     model: ModelKey
@@ -65,6 +66,8 @@ class Chunk:
     state: StateUse | None = None
     places: Places | None = None
     deadlines: Sequence[float] | None = None
+    kept: Sequence[Any] | None = None  # of records: what an answer repeats of its record, as its writer takes it
+    answer_keys: Sequence[bytes] | None = None  # None: an answer has its record's key
     reassembly: Pieces | None = None  # set on the pieces of a record with more rows than a batch
     _keys: Sequence[bytes] | None = None
 
@@ -120,6 +123,8 @@ class Chunk:
             self.state,
             self.places,
             self.deadlines and of(self.deadlines),
+            self.kept and of(self.kept),
+            self.answer_keys and of(self.answer_keys),
             self.reassembly,
             self._keys and of(self._keys),
         )

@@ -3,6 +3,7 @@
 | a run gave                            | then |
 |---|---|
 | usable outputs                        | each record gets its own rows, or an error if these are not finite |
+| no outputs, because of single rows    | their records are refused at once, and the others run again without them |
 | no outputs, for several records       | the batch is halved, until the record on which the model fails is alone |
 | no outputs, for one record            | the device check holds its error until the device works |
 | no outputs, because memory ran out    | one record is halved, too; later batches of this kind are smaller |
@@ -28,7 +29,7 @@ from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.ordering.ledger import Answered, Place
 from worker.core.records import Array, ModelKey, Partition, Rejection, nothing_owed
-from worker.core.tensors.stacking import Split, each_alone, halve, reject
+from worker.core.tensors.stacking import Split, each_alone, halve, reject, without_faults
 from worker.loop.conduct import Parts
 
 # Failures in a row before the device is probed, which costs one run of the warm-up batch. One bad request in a batch of
@@ -189,9 +190,15 @@ class Outcomes:
     def _smaller(self, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
         """The parts of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile.
 
-        Halves, but single records where the process ended: each failure costs a start of the model, and halves of 64
-        would take six. A record whose partition was forgotten meanwhile does not run again.
+        Rows that failed alone are refused, and the others are one part. Otherwise halves, but single records where the
+        process ended: each failure costs a start of the model, and halves of 64 would take six. A record whose
+        partition was forgotten meanwhile does not run again.
         """
+        if failure.faults:
+            rest, refused = without_faults(batch, failure.faults)
+            if refused:
+                self.refuse_records(refused)  # the device check holds none, for they say nothing about the device
+                return () if rest is None else (rest,)
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)

@@ -6,6 +6,7 @@ section from here, and the pattern that topic names must match.
 
 from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.loading import load
+from worker.settings.records_section import RecordsSettings
 from worker.settings.sections import (
     BatchingSettings,
     DeliverySettings,
@@ -23,6 +24,7 @@ __all__ = [
     "DeliverySettings",
     "KafkaSettings",
     "ModelSettings",
+    "RecordsSettings",
     "Settings",
     "StateSettings",
     "TelemetrySettings",

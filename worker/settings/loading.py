@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -20,8 +20,8 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
 from worker.settings.kafka_sections import Connection
 from worker.settings.names import KNOWN, SECRET_FILES, is_ours, nearest
-from worker.settings.sections import SECTIONS, Sections, Settings, is_path, is_secret, variable
-from worker.settings.value_types import UNSHOWN
+from worker.settings.sections import OPTIONAL, SECTIONS, Sections, Settings, is_secret, variable
+from worker.settings.value_types import UNSHOWN, Section
 
 _S = TypeVar("_S", bound=Sections)
 Tables = dict[str, Any]
@@ -47,13 +47,13 @@ def load_shape(
     tables = _read(path)
     problems = list(_unknown_names(tables, path))
     # Every section is given, even if empty, so that its missing values are reported key by key.
-    given: dict[str, Tables] = {section: {} for section in SECTIONS}
+    given: dict[str, Tables] = {section: {} for section in SECTIONS if section not in OPTIONAL or section in tables}
     for section, key in KNOWN.values():
         if isinstance(table := tables.get(section), dict) and key in table:
-            given[section][key] = _from_file(section, key, table[key], path)
+            given[section][key] = _from_file(SECTIONS[section], key, table[key], path)
     environment = EnvSettingsSource(shape)
     environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
-    file = InitSettingsSource(shape, {section: given[section] for section in shape.model_fields})
+    file = InitSettingsSource(shape, {section: given[section] for section in shape.model_fields if section in given})
     try:
         settings = shape(_build_sources=((environment, file), {}))
     except ValidationError as error:
@@ -88,11 +88,21 @@ def _read(path: Path | None) -> Tables:
         raise BadConfiguration(f"--config {path}: cannot be read: {why}") from None
 
 
-def _from_file(section: str, key: str, value: Any, path: Path | None) -> Any:
-    """The value of a setting in the file. A path there is relative to the file."""
-    if path is None or not isinstance(value, str) or not is_path(section, key):
+def _from_file(section: type[Section], key: str, value: Any, path: Path | None) -> Any:
+    """The value of a setting in the file. A path there is relative to the file, also inside a table."""
+    annotation = section.model_fields[key].annotation
+    if path is None or not value:
         return value
-    return str(path.parent / value) if value else value
+    if isinstance(value, dict) and (inner := _section_in(annotation)) is not None:
+        return {
+            name: _from_file(inner, name, v, path) if name in inner.model_fields else v for name, v in value.items()
+        }
+    return str(path.parent / value) if isinstance(value, str) and "Path" in str(annotation) else value
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section of a table that may be left out."""
+    return next((each for each in get_args(annotation) if isinstance(each, type) and issubclass(each, Section)), None)
 
 
 def _unknown_names(tables: Tables, path: Path | None) -> Iterator[str]:
@@ -137,7 +147,9 @@ def _problem(error: ErrorDetails) -> str:
     """One problem of one value: the variable, where in it, what is wrong, and what the setting is for."""
     section, key, *inner = map(str, error["loc"])
     purpose = SECTIONS[section].model_fields[key].description
-    where = ": ".join([variable(section, key), *([".".join(inner)] if key == "buckets" and inner else [])])
+    where = ": ".join(
+        [variable(section, key), *([".".join(inner)] if inner and (key == "buckets" or section == "records") else [])]
+    )
     if error["type"] == "missing":
         return f"{where}: must be set. {purpose}"
     wrong = error["msg"].removeprefix("Value error, ")

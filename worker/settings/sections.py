@@ -1,4 +1,4 @@
-"""The settings: six frozen sections, each name with its default, its bounds and one sentence for the operator.
+"""The settings: frozen sections, each name with its default, its bounds and one sentence for the operator.
 
 The sentences are the reference: `docs/settings.md` is written from them. A value's type (`value_types.py`) judges the
 value alone; `conflicts.py` judges values that must fit each other.
@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings.kafka_sections import KafkaSettings
+from worker.settings.records_section import RecordsSettings
 from worker.settings.value_types import (
     MIB,
     Elements,
@@ -278,6 +279,7 @@ class Settings(Sections):
     delivery: DeliverySettings
     state: StateSettings
     telemetry: TelemetrySettings
+    records: RecordsSettings | None = None  # None: the topics hold requests
 
     @model_validator(mode="before")
     @classmethod
@@ -297,7 +299,10 @@ SECTIONS: dict[str, type[Section]] = {
     "delivery": DeliverySettings,
     "state": StateSettings,
     "telemetry": TelemetrySettings,
+    "records": RecordsSettings,
 }
+# Sections that exist only where they are set.
+OPTIONAL = frozenset({"records"})
 
 
 def variable(section: str, key: str) -> str:

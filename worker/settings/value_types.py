@@ -42,7 +42,7 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-def _object_like(example: str) -> Callable[[Any], Any]:
+def as_object(example: str) -> Callable[[Any], Any]:
     """Make a parser of an object, which is JSON in the environment. It may hold a secret, so no message quotes it."""
 
     def parsed(value: Any) -> Any:
@@ -145,15 +145,15 @@ Texts = Annotated[tuple[Text, ...], BeforeValidator(_split)]
 RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split), Field(min_length=2)]
 ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
 PassedThrough = Annotated[
-    dict[str, str], BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
+    dict[str, str], BeforeValidator(_texts), BeforeValidator(as_object('{"client.id": "worker-1"}'))
 ]
 # Checked by `_elements`; pydantic would report one wrong value once for each type that it might have been.
 Elements = Annotated[
     dict[str, SkipValidation[bool | int | float | str]],
     BeforeValidator(_elements),
-    BeforeValidator(_object_like('{"attention_mask": 1}')),
+    BeforeValidator(as_object('{"attention_mask": 1}')),
 ]
-Pairs = Annotated[dict[Text, Text], BeforeValidator(_texts), BeforeValidator(_object_like('{"h_in": "h_out"}'))]
+Pairs = Annotated[dict[Text, Text], BeforeValidator(_texts), BeforeValidator(as_object('{"h_in": "h_out"}'))]
 NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
 StoreUrl = Annotated[Text, AfterValidator(_store)]
 Brokers = Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)]
@@ -191,5 +191,5 @@ Linger = Annotated[
 # Several axes of one input stand in a list. A pad is checked when the model is known.
 PaddedAxes = Annotated[
     dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
-    BeforeValidator(_object_like('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
+    BeforeValidator(as_object('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
 ]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.builders import ENDED, HANGING, KILLER, NONSENSE, POISON, SHORT
+from tests.builders import ENDED, FAULTY, HANGING, KILLER, NONSENSE, POISON, SHORT
 from tests.fakes import CHANGELOG
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
@@ -47,7 +47,7 @@ def right_answer(value: bytes | None) -> bytes | None:
     if not value or len(value) % 4 or value == SILENT:
         return None
     rows = np.frombuffer(value, "<f4")
-    if not np.isfinite(rows).all() or np.isin(rows, [POISON, NONSENSE, SHORT, KILLER, HANGING]).any():
+    if not np.isfinite(rows).all() or np.isin(rows, [POISON, FAULTY, NONSENSE, SHORT, KILLER, HANGING]).any():
         return None
     return (rows * 2).tobytes()
 

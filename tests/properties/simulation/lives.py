@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.builders import NONSENSE, POISON
+from tests.builders import FAULTY, NONSENSE, POISON
 from tests.chunks import P0, P1, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
@@ -37,7 +37,7 @@ def with_key_of_its_own(record: Record) -> Record:
 
 
 # Two partitions and, with three rows to a batch, four batches or more. A failing run is halved, a nonsense row is cut
-# out, and undecodable records are answered meanwhile. Offsets have gaps.
+# out, a faulty row has the others run again, and undecodable records are answered meanwhile. Offsets have gaps.
 REQUESTS = (
     request(P0, 0, floats(1.0)),
     request(P0, 1, floats(2.0), B),
@@ -46,6 +46,7 @@ REQUESTS = (
     request(P1, 0, None),
     request(P1, 1, floats(11.0)),
     request(P1, 2, floats(12.0, NONSENSE), B),
+    request(P1, 3, floats(3.0, FAULTY)),
     request(P1, 5, b"odd"),
 )
 # Markers of transactions: after the first requests, and after the last.

@@ -200,6 +200,21 @@ def _lose_what_ran_beside(self: Outcomes, batch: Batch, failure: RunFailure) -> 
     return _smaller(self, batch, failure)[:1] if failure.ended_host else _smaller(self, batch, failure)
 
 
+# Rows that fail alone
+
+
+def _run_the_first_rows_again(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+    """The rest of a batch has the feeds of its first rows, and so a refused record's."""
+    again = _smaller(self, batch, failure)
+    if not failure.faults:
+        return again
+    return [one._replace(feeds={name: array[: one.rows] for name, array in batch.feeds.items()}) for one in again]
+
+
+def _run_faults_for_ever(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+    return [batch] if failure.faults else _smaller(self, batch, failure)
+
+
 # States
 
 
@@ -262,6 +277,10 @@ A_HOST_ENDS = (
     Mutant("one that ran beside the killer is blamed", Outcomes, "_smaller", _blame_one_that_had_company, KILLERS),
     Mutant("records that ran with the killer are lost", Outcomes, "_smaller", _lose_what_ran_beside, KILLERS),
 )
+ROWS_FAIL = (
+    Mutant("a record has the row of one that failed beside it", Outcomes, "_smaller", _run_the_first_rows_again),
+    Mutant("rows that failed run for ever", Outcomes, "_smaller", _run_faults_for_ever),
+)
 AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
     Mutant("a commit past a gap", OffsetLedger, "settle", _settling_past_others(OffsetLedger.settle)),
@@ -271,6 +290,7 @@ AT_LEAST_ONCE = (
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
     *A_HOST_ENDS,
+    *ROWS_FAIL,
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (
@@ -291,6 +311,7 @@ EXACTLY_ONCE = (
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
     *A_HOST_ENDS,
+    *ROWS_FAIL,
 )
 AT_A_CHANGELOG = (
     Mutant("states are restored past what is committed", Restoration, "states", _restore_past_what_is_committed),

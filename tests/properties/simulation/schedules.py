@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.builders import ENDED, HANGING, KILLER, NONSENSE, POISON, SHORT
+from tests.builders import ENDED, FAULTY, HANGING, KILLER, NONSENSE, POISON, SHORT
 from tests.chunks import P0, P1, Q0, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
@@ -290,7 +290,7 @@ class Play:
             return self._dice.choice([floats(KILLER), floats(1.0, KILLER), floats(HANGING)])
         if self._dice.random() < 0.6:
             return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.choice([1, 1, 1, 2, 5]))))
-        bad = [floats(POISON), floats(1.0, NONSENSE), floats(SHORT), b"odd", b"", None, SILENT]
+        bad = [floats(POISON), floats(1.0, NONSENSE), floats(FAULTY), floats(SHORT), b"odd", b"", None, SILENT]
         return self._dice.choice(bad)
 
     def _any_setup(self, is_exact: bool) -> Setup:  # noqa: FBT001  # which of two worlds it is

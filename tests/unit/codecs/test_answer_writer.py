@@ -271,8 +271,8 @@ def test_an_answer_in_json_that_cannot_fit_is_not_written(
     sizes: list[int], calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing millions of numbers takes seconds, in which the worker does nothing else."""
-    write = Mock(wraps=columns._in_json)
-    monkeypatch.setattr(columns, "_in_json", write)
+    write = Mock(wraps=columns.in_json)
+    monkeypatch.setattr(columns, "in_json", write)
     by = writer(model(outputs=[TensorSpec("y", "FP32", (1,))]), max_answer_bytes=1000)
 
     answers, rejections = apart(

@@ -11,9 +11,9 @@ import pytest
 
 from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stacker
 from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, cut
-from worker.core.failures import Code, RunFailure
+from worker.core.failures import Code, RowFault, RunFailure
 from worker.core.records import Array, ClosedBy
-from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, reject
+from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, reject, without_faults
 
 
 def answer(piece: Chunk, *values: float) -> Prediction:
@@ -147,6 +147,30 @@ def test_halves_keep_their_own_states() -> None:
     first, second = halve(Batch(stacked.chunks, stacked.feeds, 4, stacked.closed_by, states))
 
     assert [half.states["before"].tolist() for half in (first, second)] == [[[0], [1]], [[2], [3]]]
+
+
+def test_a_batch_without_its_faults_has_the_rows_of_the_other_records() -> None:
+    """A record is refused with its first fault; the others keep their rows, their states and their company."""
+    stacked = batch(chunk(1, 2, rows=[2, 1]), chunk(3, rows=3), chunk(4, 5))
+    alone = stacked._replace(states={"before": np.arange(8.0).reshape(8, 1)}, is_alone=True)
+    no, first = RowFault(Code.INTERNAL, "no"), RowFault(Code.INVALID_ARGUMENT, "first")
+
+    rest, refused = without_faults(alone, {4: no, 3: first, 7: no, 8: no})
+
+    assert [(offsets([one.chunk])[one.at], one.rejection.message) for one in refused] == [(3, "first"), (5, "no")]
+    assert guilty(refused) == [3, 5]
+    assert [one.rejection.code for one in refused] == [first.code, no.code]
+    assert rest is not None
+    assert (offsets(rest.chunks), rest.rows, rest.is_alone) == ([1, 2, 4], 4, True)
+    assert rest.feeds["x"].tolist() == [[1], [1], [2], [4]]
+    assert rest.states["before"].tolist() == [[0], [1], [2], [6]]
+
+
+def test_a_batch_of_which_every_record_has_a_fault_leaves_none() -> None:
+    """Each record is refused."""
+    rest, refused = without_faults(batch(chunk(1, 2)), dict.fromkeys(range(2), RowFault(Code.INTERNAL, "no")))
+
+    assert (rest, guilty(refused)) == (None, [1, 2])
 
 
 def test_texts_are_cut_between_rows() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from tests.builders import CONDUCT, NONSENSE, POISON, POLICY, SHORT, World, names, rows_model, sources
+from tests.builders import CONDUCT, FAULT, FAULTY, NONSENSE, POISON, POLICY, SHORT, World, names, rows_model, sources
 from tests.chunks import P0, floats, offsets, record, signature
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
-from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
+from worker.core.failures import Code, ModelBroken, RowFault, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
 from worker.core.tensors.stacking import Stacker
 from worker.loop.outcomes import PATIENCE
@@ -69,7 +69,7 @@ def test_a_request_larger_than_a_batch_is_answered_as_one() -> None:
     assert world.broker.answers[0].value == floats(*range(0, 20, 2))
 
 
-@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
+@pytest.mark.parametrize("bad", [POISON, FAULTY, SHORT, NONSENSE, math.nan])
 @pytest.mark.parametrize("memory", [4, 2], ids=["pieces", "pieces-of-pieces"])
 def test_a_bad_one_among_the_pieces_makes_one_error(bad: float, memory: int) -> None:
     """If one piece is rejected, the others are dropped and one error is sent. A piece may be cut again."""
@@ -127,6 +127,45 @@ def test_a_success_proves_the_device_without_a_probe() -> None:
 
     assert world.lanes.probes == 0
     assert world.answered("error") == names(0)
+
+
+def test_rows_that_fail_alone_cost_one_more_run_and_no_proof_of_the_device() -> None:
+    """Their records are refused at once, and the others run again as one batch."""
+    world = world_of()
+    world.broker.append(record(0), record(1, FAULTY), record(2, 2.0, FAULTY), record(3))
+
+    world.turn_for(0.1)
+
+    assert [offsets(batch.chunks) for batch in world.lanes.ran] == [[0, 1, 2], [0], [3]]
+    assert world.answered() == names(0, 1, 2, 3)
+    assert world.answered("error") == names(1, 2)
+    assert {(one.code, one.message) for one in world.events.rejections} == {(Code.INVALID_ARGUMENT, FAULT)}
+    assert world.lanes.probes == 0
+
+
+def test_a_batch_of_nothing_but_faults_leaves_nothing_to_run() -> None:
+    """Its records are answered. Any number of such batches casts no doubt on the device."""
+    world = world_of(policy=dataclasses.replace(POLICY, max_rows=2))
+    world.broker.append(*[record(at, FAULTY) for at in range(2 * PATIENCE)])
+
+    world.turn_for(0.1)
+
+    assert world.answered("error") == names(*range(2 * PATIENCE))
+    assert sum(batch.rows for batch in world.lanes.ran) == 2 * PATIENCE
+    assert world.lanes.probes == 0
+
+
+@pytest.mark.parametrize("row", [0, 99], ids=["the first", "none of the batch"])
+def test_a_host_that_always_finds_faults_does_not_run_for_ever(row: int) -> None:
+    """Each run has fewer records than the one before; a fault of no row of the batch is a failure of the whole."""
+    failure = RunFailure("faulty", faults={row: RowFault(Code.INTERNAL, "no")})
+    world = world_of(model=lambda _: failure)
+    world.broker.append(*[record(at) for at in range(4)])
+
+    world.turn_for(0.5)
+
+    assert world.answered("error") == names(0, 1, 2, 3)
+    assert len(world.lanes.ran) <= 7
 
 
 def test_many_failures_in_a_row_make_the_device_be_asked_while_lanes_run() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.builders import NONSENSE, POISON, POLICY, SHORT, World, names
+from tests.builders import FAULTY, NONSENSE, POISON, POLICY, SHORT, World, names
 from tests.chunks import P0, P1, floats, record
 from worker.core.records import ClosedBy
 
@@ -50,7 +50,7 @@ def test_a_chunk_is_cut_where_a_batch_is_full() -> None:
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
+@pytest.mark.parametrize("bad", [POISON, FAULTY, SHORT, NONSENSE, math.nan])
 @pytest.mark.parametrize("where", [0, 2, ROWS - 1, ROWS], ids=["first", "middle", "last", "first of the next"])
 def test_one_bad_request_costs_its_chunk_nothing(where: int, bad: float, exactly_once: bool) -> None:  # noqa: FBT001
     """Whatever is wrong with one row, the other records of its chunk get their own results, in order."""

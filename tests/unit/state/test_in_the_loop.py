@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, POISON, SPOILT, STATE, World
+from tests.builders import FAULTY, NONSENSE, POISON, SPOILT, STATE, World
 from tests.chunks import P0, P1, record
 from tests.fakes import CHANGELOG, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
@@ -111,7 +111,7 @@ def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() ->
     assert w.clock.now - began < 3 * REPORT_WAIT
 
 
-@pytest.mark.parametrize("bad", [POISON, NONSENSE, SPOILT])
+@pytest.mark.parametrize("bad", [POISON, FAULTY, NONSENSE, SPOILT])
 @joined
 def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: bool) -> None:
     """This holds for one row, and in the middle of a sequence; neighbours and later requests get their results."""

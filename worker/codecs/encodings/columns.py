@@ -30,7 +30,7 @@ Frame = tuple[bytes, ...]
 # The most bytes of an output that are copied as one and cut: larger parts are as quickly copied one by one.
 _MOST_COPIED = 256 * 1024
 # The most numbers that are written as one JSON text and cut. The text, of about 1 MiB, is twice in memory then.
-_MOST_WRITTEN = 64 * 1024
+MOST_WRITTEN = 64 * 1024
 
 
 class Column:
@@ -63,7 +63,7 @@ class Column:
         """The elements of each part in JSON, without the brackets around them."""
         if self.spec.is_text:
             return [orjson.dumps(part.reshape(-1).tolist())[1:-1] for part in self.parts]
-        return [_in_json(part.reshape(-1))[1:-1] for part in self.parts]
+        return [in_json(part.reshape(-1))[1:-1] for part in self.parts]
 
     def most_elements(self) -> int:
         """The number of elements of the largest part."""
@@ -74,26 +74,30 @@ class Column:
 
 
 class EvenColumn(Column):
-    """One output of numbers whose `count` parts have one shape and follow one another in the array `whole`."""
+    """One output of numbers whose `count` parts have one shape and follow one another in the array `whole`.
 
-    __slots__ = ("_count", "_whole")
+    `parts` is an array of shape (count, rows of a part, *dims).
+    """
+
+    __slots__ = ("count", "whole")
 
     def __init__(self, spec: TensorSpec, binary: bool, whole: Array, count: int) -> None:  # noqa: FBT001  # as in `Wanted`
-        self.spec, self.binary, self._whole, self._count = spec, binary, whole, count
+        self.spec, self.binary, self.whole, self.count = spec, binary, whole, count
+        self._raws = None
 
     @property
-    def parts(self) -> Iterable[Array]:
-        whole, count = self._whole, self._count
+    def parts(self) -> Array:
+        whole, count = self.whole, self.count
         parts: Array = whole.reshape(count, len(whole) // count, *whole.shape[1:])
         return parts
 
     def headings(self) -> Heading | list[Heading]:
-        whole, count, spec = self._whole, self._count, self.spec
+        whole, count, spec = self.whole, self.count, self.spec
         shape = whole.shape if count == 1 else (len(whole) // count, *whole.shape[1:])
         return spec.name, spec.datatype, shape, whole.nbytes // count if self.binary else None
 
     def raws(self) -> Sequence[bytes]:
-        whole, count = self._whole, self._count
+        whole, count = self.whole, self.count
         if count == 1:
             return [whole.tobytes()]
         if not 0 < whole.nbytes <= _MOST_COPIED:
@@ -102,27 +106,34 @@ class EvenColumn(Column):
         return [raw[at : at + size] for at in range(0, len(raw), size)]
 
     def texts(self) -> Sequence[bytes]:
-        whole = self._whole
-        if whole.size > _MOST_WRITTEN:
+        whole = self.whole
+        if whole.size > MOST_WRITTEN:
             return super().texts()
         # To write 64 parts of 16 numbers at once costs 0.7 µs a part, one by one 0.95 (measured 2026-11).
-        return _in_json(whole.reshape(self._count, -1))[2:-2].split(b"],[")
+        return in_json(whole.reshape(self.count, -1))[2:-2].split(b"],[")
 
     def most_elements(self) -> int:
-        return self._whole.size // self._count
+        return self.whole.size // self.count
 
     def is_finite(self) -> bool:
-        return not self.spec.is_float or bool(np.isfinite(self._whole).all())
+        return not self.spec.is_float or bool(np.isfinite(self.whole).all())
 
 
-def _in_json(array: Array) -> bytes:
+class EvenTexts(EvenColumn):
+    """One output of texts, likewise. Its parts are written one by one."""
+
+    __slots__ = ()
+    headings, raws, texts = Column.headings, Column.raws, Column.texts
+
+
+def in_json(array: Array) -> bytes:
     """The array as orjson writes it from its own memory, with the fewest digits for each: 0.1, not 0.10000000149."""
     return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def column_of(spec: TensorSpec, array: Array, *, binary: bool) -> Column:
     """The column of one record, whose part is the whole array."""
-    return Column(spec, binary, [array]) if spec.is_text else EvenColumn(spec, binary, array, 1)
+    return (EvenTexts if spec.is_text else EvenColumn)(spec, binary, array, 1)
 
 
 # Columns of a batch's outputs
@@ -163,8 +174,8 @@ def output_columns(wanted: Iterable[Wanted], chunk: Chunk, outputs: Sequence[Arr
     stop = start + each * count
     is_even = rows.count(each) == count
     return [
-        EvenColumn(spec, binary, outputs[at][start:stop], count)
-        if is_even and not cuts and not spec.is_text
+        (EvenTexts if spec.is_text else EvenColumn)(spec, binary, outputs[at][start:stop], count)
+        if is_even and not cuts
         else Column(spec, binary, _parts(outputs[at], cuts, chunk, start))
         for at, spec, binary, cuts in wanted
     ]

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from itertools import groupby, islice
 from math import prod
 from operator import countOf, itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from worker.codecs.answer_forms import AskedAnswer, reply_form
 from worker.codecs.encodings.elements import NAMES, from_bytes
@@ -24,7 +24,7 @@ from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import MAX_TEXT
 from worker.core.chunk import Shapes
 from worker.core.failures import Code, Reject
-from worker.core.records import ModelKey, ReplyForm, StateUse, Tensor
+from worker.core.records import ModelKey, Record, ReplyForm, StateUse, Tensor
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
@@ -112,6 +112,18 @@ class Fault(NamedTuple):
     code: Code
     message: str
     body_id: str | None
+    is_silent: bool = False  # it gets no answer
+
+
+class Said(Protocol):
+    """The part of what a value says that its chunk needs."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def shapes(self) -> Shapes: ...
+    @property
+    def memory(self) -> int: ...
 
 
 class Part(NamedTuple):
@@ -119,9 +131,11 @@ class Part(NamedTuple):
 
     kind: Kind
     at: Sequence[int]
-    statements: Sequence[Statement]
+    statements: Sequence[Said]
     tensors: Sequence[Sequence[Tensor]]
     body_ids: Sequence[str | None]
+    kept: Sequence[Any] | None = None  # as in a chunk
+    answer_keys: Sequence[bytes] | None = None
 
 
 Reads = tuple[Sequence[Part], Sequence[tuple[int, Fault]]]
@@ -135,7 +149,7 @@ class Encoding(ABC, Generic[Held]):
         self._judge = judge
         self._most_bytes = most_bytes
 
-    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes]) -> Reads:
+    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record] = ()) -> Reads:  # noqa: ARG002  # records need more
         """Read values whose headers have these forms, none of them empty: the good ones, and the faults by index."""
         found = list(map(self._read, forms, values))
         form, first, count = forms[0], found[0][0], len(found)

@@ -12,6 +12,7 @@ from worker.codecs.known import Known
 from worker.codecs.request_headers import NOTHING_STATED, HeaderForm, StatedRows
 from worker.codecs.wire_contract import DATATYPE, ROWS
 from worker.core.failures import Reject
+from worker.core.records import Record
 
 _NUMPY = b"\x93NUMPY"  # the beginning of a file's head, which has 128 bytes
 _OBJECT = re.compile(rb'\{\s*"[\x20-\x7e\s]{12,}')
@@ -36,15 +37,15 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
         self._is_whole = len(signature.inputs) == 1  # the model takes nothing but rows
         self._known: Known[tuple[HeaderForm, int], Statement] = Known()
 
-    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes]) -> Reads:
+    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record] = ()) -> Reads:
         """Read values, all at once if they say the same: that takes 0.1 µs for each, and to look at each alone 0.7."""
         form, length, count = forms[0], len(values[0]), len(values)
         statement = self._known.get((form, length))
         if statement is None or not self._is_whole or self._boolean is not None or set(map(len, values)) != {length}:
-            return super().read(forms, values)
+            return super().read(forms, values, records)
         odd = [value for value in values if value[0] in _ODD_BEGINNINGS] if self._may_be_file(form.rows) else ()
         if forms.count(form) < count or (odd and any(map(_is_file, odd))):
-            return super().read(forms, values)
+            return super().read(forms, values, records)
         return [Part(statement.kinds[form], range(count), [statement] * count, [values], ())], []
 
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:

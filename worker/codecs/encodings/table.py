@@ -11,6 +11,7 @@ from worker.codecs.encodings.binary_data import BinaryData
 from worker.codecs.encodings.oip import Encoding, Judge
 from worker.codecs.encodings.oip_json import Json
 from worker.codecs.encodings.raw_tensor import PlainRows
+from worker.codecs.records.record_encoding import RecordEncoding
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF, Wire
 from worker.core.failures import Reject
@@ -21,6 +22,10 @@ class Encodings:
     """The encodings of some models' requests. Each is made when its first request comes."""
 
     def __init__(self, signatures: Sequence[Signature], wire: Wire) -> None:
+        self._records: RecordEncoding | None = None
+        if wire.records is not None:
+            keeps_order = wire.has_state
+            self._records = RecordEncoding(signatures[0], wire.records, wire.max_json_bytes, keeps_order=keeps_order)
         judge = Judge(signatures, has_state=wire.has_state)
         binary_data = partial(BinaryData, judge, wire.max_json_bytes)
         # By content type, and whether the value begins with a head.
@@ -34,8 +39,10 @@ class Encodings:
         }
         self._made: dict[tuple[str, bool], Encoding[Any]] = {}
 
-    def of(self, form: HeaderForm) -> Encoding[Any]:
+    def of(self, form: HeaderForm) -> Encoding[Any] | RecordEncoding:
         """The encoding of values under these headers, which have no fault in their content type."""
+        if self._records is not None:
+            return self._records
         key = form.content_type, form.head_length is not None
         if key not in self._made:
             self._made[key] = self._makers[key]()

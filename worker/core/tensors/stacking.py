@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.chunk import Batch, Chunk, Prediction, Refused, cut, records_of, refusal, without
-from worker.core.failures import Code, RowsLost, RunFailure
+from worker.core.failures import Code, RowFault, RowsLost, RunFailure
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.room import Rooms, own_room
 from worker.core.tensors.signature import Signature
@@ -120,9 +120,7 @@ class Stacker:
             if not spec.is_float or _is_finite(array):
                 continue
             finite_rows = np.isfinite(array.reshape(rows, -1)).all(axis=1)
-            rows_each = [count for chunk in chunks for count in chunk.rows]
-            owner = np.repeat(np.arange(len(rows_each)), rows_each)
-            non_finite |= dict.fromkeys(owner[~finite_rows].tolist(), spec.name)
+            non_finite |= dict.fromkeys(_owners(chunks)[~finite_rows].tolist(), spec.name)
         return non_finite
 
 
@@ -173,6 +171,29 @@ def each_alone(batch: Batch) -> list[Batch]:
             batches.append(one._replace(is_alone=True))
             row += rows
     return batches
+
+
+def without_faults(batch: Batch, faults: Mapping[int, RowFault]) -> tuple[Batch | None, list[Refused]]:
+    """The batch without the records that have one of these rows, and their refusals, which say a record's first fault.
+
+    None: no record is left. Faults of rows that the batch does not have are ignored. Arrays are copies.
+    """
+    owner = _owners(batch.chunks)
+    why = {int(owner[row]): faults[row] for row in sorted(faults.keys() & range(batch.rows), reverse=True)}
+    records = records_of(batch.chunks)
+    refused = [refusal(*records[at], *why[at]) for at in sorted(why)]
+    kept, rows = without(batch.chunks, why), np.flatnonzero(~np.isin(owner, [*why]))
+    if not kept:
+        return None, refused
+    feeds = {name: array[rows] for name, array in batch.feeds.items()}
+    states = {name: array[rows] for name, array in batch.states.items()}
+    return batch._replace(chunks=kept, feeds=feeds, rows=len(rows), states=states), refused
+
+
+def _owners(chunks: Sequence[Chunk]) -> Array:
+    """The index of its record in the batch, for each row."""
+    rows_each = [rows for chunk in chunks for rows in chunk.rows]
+    return np.repeat(np.arange(len(rows_each)), rows_each)
 
 
 def _part(batch: Batch, chunks: Sequence[Chunk], at: slice) -> Batch:

@@ -55,12 +55,10 @@ def main() -> None:
         os.set_inheritable(fd, False)
     _be_a_child(order)
     # What this process imports next may take long, and needs none of it to be refused.
-    from worker.inference.model_loading import load_as_set  # noqa: PLC0415
-    from worker.inference.row_independence import facts_of  # noqa: PLC0415
+    from worker.inference.served_model import load_served  # noqa: PLC0415
 
     try:
-        model = load_as_set(order.model, order.batching)
-        facts = facts_of(model, order.batching.max_batch_size)
+        model, facts = load_served(order.model, order.batching, order.records, order.states)
     except (BadConfiguration, DeviceLost) as refusal:
         with suppress(ConnectionError):  # the worker was refused for another reason meanwhile
             send(channel, Broken(refusal.why) if isinstance(refusal, DeviceLost) else CannotLoad(str(refusal)))

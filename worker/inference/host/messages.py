@@ -7,6 +7,7 @@ Those of a run are plain tuples, because named ones take three times as long.
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +17,7 @@ from worker.core.failures import RunFailure
 from worker.inference.facts import ModelFacts
 
 if TYPE_CHECKING:
-    from worker.settings import BatchingSettings, ModelSettings
+    from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
 
 # The signals that stop a worker, which its host ignores.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -38,6 +39,8 @@ class Order(NamedTuple):
     memory: int  # the descriptor of the shared memory
     memory_limit: int | None  # bytes
     parent: int
+    records: RecordsSettings | None = None
+    states: Mapping[str, str] = {}  # the inputs that are state, each with the output of its next value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,208 @@
+"""The type that a field must have, and its values as the elements of a tensor, column by column.
+
+msgspec judges each value by its type while it reads it. What a type cannot say is judged here, for a whole column with
+numpy, and for each value only if the column has a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+
+from worker.codecs.records.paths import EACH
+from worker.codecs.records.projection import REQUIRED, Wish
+from worker.codecs.records.sources import BOOLEAN, DECIMAL, UNITS, Source
+from worker.core.failures import BadConfiguration
+from worker.core.records import Array
+from worker.core.tensors.specs import TensorSpec
+
+# By the index of a value in its column: what was expected there.
+Faults = dict[int, str]
+# Values of one field, none of them None unless the element may be missing.
+Values = Sequence[Any]
+
+_INT64 = np.iinfo(np.int64)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_INSTANT = "an instant such as 2026-01-31T12:00:00Z"
+_EXACT = 2**53  # a whole number up to this is exact in FP64
+
+
+class Element:
+    """The elements of one input that come from one source. It knows the type of a value, and what to make of it."""
+
+    def __init__(self, where: str, spec: TensorSpec, source: Source, *, takes_nan: bool) -> None:
+        """`takes_nan`: a missing number is NaN. Raises `BadConfiguration` if the source cannot give such elements."""
+        self.spec, self.source = spec, source
+        self._array = self._maker(where)
+        self.type = self._type()
+        self.fill = self._default(where)
+        # None in a column of numbers is NaN in numpy.
+        self.may_miss = self.fill is not None or (takes_nan and spec.is_float and source.names is None)
+
+    @property
+    def wish(self) -> Wish:
+        """The field with one such value; a value in an array may be null where it may be missing."""
+        if self.may_miss and self.source.path.steps[-1] == EACH:
+            return Wish(self.source.path, self.type | None)
+        return Wish(self.source.path, self.type, None if self.may_miss else REQUIRED)
+
+    def array(self, values: Values, faults: Faults) -> Array:
+        """The elements, of shape (n,); the index of each wrong value is in `faults` then, and its element is any."""
+        if self.fill is not None and None in values:
+            values = [self.fill if value is None else value for value in values]
+        return self._array(values, faults)
+
+    def _maker(self, where: str) -> Callable[[Values, Faults], Array]:
+        spec, source = self.spec, self.source
+        if source.names is not None:
+            if spec.is_text or spec.dtype.kind == "b":
+                raise BadConfiguration(f"{where}: names give numbers, and {spec.name} is {spec.datatype}")
+            return self._named
+        match source.conversion:
+            case None:
+                return self._texts if spec.is_text else self._floats if spec.is_float else self._plain
+            case "decimal" if spec.is_float:
+                return self._decimals
+            case "boolean" if not spec.is_text:
+                return self._plain
+            case _ if source.is_instant and spec.dtype.kind in "iuf":
+                return self._instants
+        raise BadConfiguration(f"{where}: as = {source.conversion!r} gives no {spec.datatype}, which {spec.name} is")
+
+    def _type(self) -> Any:
+        """The type that msgspec judges by."""
+        spec, source = self.spec, self.source
+        if source.names is not None:
+            return str
+        if source.conversion == DECIMAL:
+            return Decimal
+        if source.conversion == BOOLEAN or spec.dtype.kind == "b":
+            return bool
+        if source.is_instant:
+            return datetime if source.epoch is None else int | float
+        if spec.is_text:
+            return str
+        return float if spec.is_float else _whole(spec)
+
+    def _default(self, where: str) -> Any:
+        """The value in the place of a missing one, of the type of a given one."""
+        default = self.source.default
+        if default is None:
+            return None
+        is_fit = True
+        match self.type:
+            case type() as kind if kind is str:
+                is_fit = isinstance(default, str) and (self.source.names is None or default in self.source.names)
+            case type() as kind if kind is bool:
+                is_fit = isinstance(default, bool)
+            case _ if isinstance(default, bool | str):
+                is_fit = False
+            case _ if self.source.is_instant:
+                is_fit = self.source.epoch is not None
+            case _:
+                is_fit = self.spec.can_be(default)
+        if not is_fit:
+            raise BadConfiguration(f"{where}: default does not fit; expected {self.expected}")
+        return Decimal(str(default)) if self.type is Decimal else default
+
+    @property
+    def expected(self) -> str:
+        """The expected value, in words."""
+        spec, source = self.spec, self.source
+        if source.names is not None:
+            return f"one of {', '.join(list(source.names)[:8])}{', …' if len(source.names) > 8 else ''}"
+        if source.is_instant:
+            return _INSTANT if source.epoch is None else f"a number of {source.epoch} since 1970"
+        return "true or false" if self.type is bool else spec.values
+
+    def _texts(self, values: Values, _: Faults) -> Array:
+        texts = np.empty(len(values), object)
+        texts[:] = values
+        return texts
+
+    def _plain(self, values: Values, faults: Faults) -> Array:
+        try:
+            return np.array(values, self.spec.dtype)
+        except OverflowError:  # beyond INT64, where the type has no bounds
+            limits = np.iinfo(self.spec.dtype)
+            wrong = {at for at, value in enumerate(values) if not limits.min <= value <= limits.max}
+            faults.update(dict.fromkeys(wrong, self.expected))
+            return np.array([0 if at in wrong else value for at, value in enumerate(values)], self.spec.dtype)
+
+    def _floats(self, values: Values, faults: Faults) -> Array:
+        return self._narrow(np.array(values, np.float64), faults)
+
+    def _narrow(self, numbers: Array, faults: Faults) -> Array:
+        """The numbers in the input's type. One that is finite and would become infinite is a fault."""
+        if numbers.dtype == self.spec.dtype:
+            return numbers
+        with np.errstate(over="ignore"):
+            narrow: Array = numbers.astype(self.spec.dtype)
+        if np.isinf(narrow).any():
+            for at in np.flatnonzero(np.isinf(narrow) & np.isfinite(numbers)).tolist():
+                faults[at] = self.expected
+        return narrow
+
+    def _decimals(self, values: Values, faults: Faults) -> Array:
+        return self._narrow(np.array([np.nan if value is None else float(value) for value in values]), faults)
+
+    def _named(self, values: Values, faults: Faults) -> Array:
+        names = self.source.names
+        assert names is not None
+        try:
+            numbers = list(map(names.__getitem__, values))
+        except KeyError:
+            wrong = {at for at, value in enumerate(values) if value not in names}
+            faults.update(dict.fromkeys(wrong, self.expected))
+            numbers = [names.get(value, 0) for value in values]
+        return np.array(numbers).astype(self.spec.dtype)
+
+    def _instants(self, values: Values, faults: Faults) -> Array:
+        """Instants in a unit since 1970, or a part of them in UTC. One without a zone is in UTC."""
+        conversion, epoch = self.source.conversion, self.source.epoch
+        made = np.empty(len(values), np.float64 if self.spec.is_float else np.int64)
+        for at, value in enumerate(values):
+            try:
+                if value is None:
+                    made[at] = np.nan
+                elif conversion is not None and conversion in UNITS:
+                    made[at] = _microseconds(value, epoch) // UNITS[conversion]
+                else:
+                    made[at] = _part(_instant(value, epoch), str(conversion))
+            except (OverflowError, ValueError):
+                faults[at] = self.expected
+                made[at] = 0
+        return self._narrow(made, faults) if self.spec.is_float else self._plain(made.tolist(), faults)
+
+
+def _whole(spec: TensorSpec) -> Any:
+    """Whole numbers of this datatype; msgspec knows no bounds beyond INT64."""
+    limits = np.iinfo(spec.dtype)
+    if limits.max < _INT64.max:
+        return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
+    return int
+
+
+def _microseconds(value: datetime | float, epoch: str | None) -> int:
+    if isinstance(value, datetime):
+        return (_in_utc(value) - _EPOCH) // _MICROSECOND
+    return int(value * UNITS[str(epoch)]) if abs(value) < _EXACT else int(value) * UNITS[str(epoch)]
+
+
+def _instant(value: datetime | float, epoch: str | None) -> datetime:
+    return _in_utc(value) if isinstance(value, datetime) else _EPOCH + _microseconds(value, epoch) * _MICROSECOND
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _part(value: datetime, part: str) -> int:
+    """A part of an instant; weekdays count from Monday, 0."""
+    return date.weekday(value) if part == "weekday" else int(getattr(value, part))

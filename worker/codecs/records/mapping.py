@@ -1,0 +1,317 @@
+"""The mapping: which fields of a record feed which input, which are kept for its answer, and which records count.
+
+    values ── envelope ──▶ projection ──▶ columns ── only? ──▶ inputs ──▶ tensors of the good records
+                               └── faults by index              └── faults by index
+
+Pure. Everything that can be judged without a record is judged when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from worker.codecs.records.elements import Faults
+from worker.codecs.records.inputs import Dims, Input, input_of
+from worker.codecs.records.paths import EACH, Path, path_of
+from worker.codecs.records.projection import Column, Given, Projection, ReaderOf, Wish, from_json
+from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, Picture, Whole
+from worker.codecs.records.sources import Entry, Source, entry_of
+from worker.codecs.records.surroundings import Surroundings
+from worker.core.failures import BadConfiguration, listed
+from worker.core.records import Record, Tensor
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+
+ALL: Literal["all"] = "all"
+KEEP = "keep"
+_NULL = msgspec.Raw(b"null")
+
+
+class Settings(Protocol):
+    """The section that a mapping is made from, as plain values (`worker/settings/records_section.py`)."""
+
+    @property
+    def envelope(self) -> str | None: ...
+    @property
+    def rows(self) -> str | None: ...
+    @property
+    def only(self) -> Mapping[str, Any]: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def inputs(self) -> Mapping[str, Any]: ...
+    @property
+    def text(self) -> Any: ...
+    @property
+    def image(self) -> Any: ...
+    @property
+    def answer(self) -> Mapping[str, Any]: ...
+
+
+class Mapped(NamedTuple):
+    """Records that were read: in columns those at the indexes `good`, and why others have no tensors, by index.
+
+    `tensors` has a column for each input of the signature, `dims` the dimensions of a row of each, for each record or
+    for all. `rows` None: one each. `kept`: for each record the kept values, or its text. `keys`: of the answers; None:
+    the records' own.
+    """
+
+    good: Sequence[int]
+    tensors: Sequence[Sequence[Tensor]]
+    dims: Sequence[Dims | Sequence[Dims]]
+    rows: Sequence[int] | None
+    kept: Sequence[Any] | None
+    keys: Sequence[bytes] | None
+    faults: Mapping[int, str]
+    passed_over: Sequence[int]
+
+
+class RecordMapping:
+    """Reads records into the tensors of a signature."""
+
+    def __init__(
+        self, settings: Settings, signature: Signature, reader_of: ReaderOf = from_json, *, takes_nan: bool = False
+    ) -> None:
+        """`reader_of` reads a record as a type. `takes_nan`: a missing number is NaN. Raises `BadConfiguration`."""
+        self._is_json = reader_of is from_json
+        self._rows = _rows_of(settings.rows)
+        self._only = {path_of("[records] only", name): _allowed(name, given) for name, given in settings.only.items()}
+        self._key = None if settings.key is None else path_of("[records] key", settings.key)
+        keep = settings.answer.get(KEEP, ())
+        self._keeps_all = keep == ALL
+        self._kept = {} if self._keeps_all else _kept(keep)
+        self._inputs = list(_inputs(settings, signature, self._rows, takes_nan=takes_nan))
+        outputs = [name for name in settings.answer if name != KEEP] or [spec.name for spec in signature.outputs]
+        if clash := [name for name in outputs if name in self._kept]:
+            raise BadConfiguration(f"[records.answer] keep: the answer has a field {clash[0]!r} already; leave one out")
+        self._added = [Path((name,)) for name in outputs] if self._keeps_all else []
+        wishes = list(self._wishes())
+        own = [at for at, wish in enumerate(wishes) if not wish.path.is_of_record]
+        self._projected = own
+        self._projection = Projection([wishes[at] for at in own], reader_of)
+        self._around = [(at, Surroundings(wish)) for at, wish in enumerate(wishes) if wish.path.is_of_record]
+        self._count = len(wishes)
+        self._kinds = Projection([Wish(path, Any, None) for path in self._only], reader_of)
+        self._wants_value = bool(own) or self._keeps_all or bool(self._only)
+        self._envelope = None if settings.envelope is None else _envelope(settings.envelope, reader_of)
+
+    @property
+    def has_rows(self) -> bool:
+        """True if a record is several rows."""
+        return self._rows is not None
+
+    @property
+    def keep(self) -> Sequence[str] | Literal["all"]:
+        """The names of the kept fields in the answer; "all": the whole record, with the answer's fields added."""
+        return ALL if self._keeps_all else tuple(self._kept)
+
+    def _wishes(self) -> Iterator[Wish]:
+        """The wishes, in the order in which `read` takes their columns."""
+        for path in self._only:
+            yield Wish(path, Any, None)
+        if self._rows is not None:
+            yield Wish(self._rows, Any)
+        if self._key is not None:
+            yield Wish(self._key, str | int)
+        for path in self._kept.values():
+            yield Wish(path, msgspec.Raw, _NULL) if self._is_json else Wish(path, Any, None)
+        for path in self._added:
+            yield Wish(path, msgspec.Raw | msgspec.UnsetType if self._is_json else Any, msgspec.UNSET)
+        for each in self._inputs:
+            yield from each.wishes
+
+    def read(self, values: Sequence[Given], records: Sequence[Record]) -> Mapped:
+        """Read these records, whose values may have been read from another encoding before."""
+        faults: dict[int, str] = {}
+        if self._envelope is not None:
+            values = self._unwrapped(values, faults)
+        columns: list[Column] = [[]] * self._count
+        good: Sequence[int] = range(len(values))
+        if self._wants_value:
+            good, projected, wrong = self._projection.read(values)
+            faults = {**wrong, **faults}
+            for at, column in zip(self._projected, projected, strict=True):
+                columns[at] = column
+        passed_over = self._passed_over(values, good, columns, faults) if self._only else ()
+        if faults or passed_over:
+            good, columns = _without(good, columns, {*faults, *passed_over})
+        if self._around:
+            good, columns = self._surrounded(records, good, columns, faults)
+        mapped, wrong = self._made(values, good, columns[len(self._only) :])
+        if not faults and not wrong and not passed_over:
+            return mapped
+        cleared = _cleared(mapped, wrong) if wrong else mapped
+        faults |= {good[at]: why for at, why in wrong.items()}
+        return cleared._replace(faults=faults, passed_over=passed_over)
+
+    def _surrounded(
+        self, records: Sequence[Record], good: Sequence[int], columns: list[Column], faults: dict[int, str]
+    ) -> tuple[Sequence[int], list[Column]]:
+        """Add the columns of what is around the values."""
+        wrong: Faults = {}
+        own = records if len(good) == len(records) else _picked(records, good)
+        for at, around in self._around:
+            columns[at] = around.column(own, wrong)
+        if not wrong:
+            return good, columns
+        faults |= {good[at]: why for at, why in wrong.items()}
+        return _without(good, columns, faults)
+
+    def _made(
+        self, values: Sequence[Given], good: Sequence[int], columns: Sequence[Column]
+    ) -> tuple[Mapped, dict[int, str]]:
+        """The tensors of the records at these indexes, and what is wrong in them, by their place among these."""
+        rest, wrong = iter(columns), dict[int, str]()
+        rows = None if self._rows is None else self._row_counts(next(rest), wrong)
+        keys = None if self._key is None else [str(key).encode() for key in next(rest)]
+        kept: Sequence[Any] | None = [next(rest) for _ in self._kept] or None
+        for path in self._added:
+            for at in [at for at, found in enumerate(next(rest)) if found is not msgspec.UNSET]:
+                wrong.setdefault(at, f"{path}: the record has this field, and the answer adds it")
+        made = [each.make([next(rest) for _ in each.wishes], rows, len(good), wrong) for each in self._inputs]
+        if self._keeps_all:
+            own = values if len(good) == len(values) else _picked(values, good)
+            kept = list(map(bytes, own)) if self._is_json else own
+        elif kept is not None:
+            kept = list(zip(*kept, strict=True))
+        tensors, dims = [each.tensors for each in made], [each.dims for each in made]
+        return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
+
+    def _row_counts(self, column: Column, wrong: Faults) -> list[int]:
+        for at in [at for at, array in enumerate(column) if not array]:
+            wrong.setdefault(at, f"{self._rows}: expected an array with an element")
+        return list(map(len, column))
+
+    def _unwrapped(self, values: Sequence[Given], faults: dict[int, str]) -> Sequence[Given]:
+        """The records in their envelopes."""
+        assert self._envelope is not None
+        good, (inner,), wrong = self._envelope.read(values)
+        faults |= wrong
+        if len(good) == len(values):
+            return inner
+        unwrapped: list[Given] = [b"{}"] * len(values) if self._is_json else [{}] * len(values)
+        for at, value in zip(good, inner, strict=True):
+            unwrapped[at] = value
+        return unwrapped
+
+    def _passed_over(
+        self, values: Sequence[Given], good: Sequence[int], columns: Sequence[Column], faults: dict[int, str]
+    ) -> Sequence[int]:
+        """The records of other kinds: those that lack a field of ours are no faults."""
+        passed_over = self._others(good, columns)
+        suspects = sorted(faults)
+        if suspects:
+            readable, kinds, _ = self._kinds.read([values[at] for at in suspects])
+            others = [suspects[at] for at in self._others(readable, kinds)]
+            for at in others:
+                del faults[at]
+            passed_over += others
+        return sorted(passed_over)
+
+    def _others(self, good: Sequence[int], columns: Sequence[Column]) -> list[int]:
+        """Those of the good ones that are not of the wanted kinds."""
+        allowed = list(self._only.values())
+        return [
+            index
+            for index, *kinds in zip(good, *columns[: len(allowed)], strict=True)
+            if not all(kind in some for kind, some in zip(kinds, allowed, strict=True))
+        ]
+
+
+def _without(
+    good: Sequence[int], columns: list[Column], left_out: Collection[int]
+) -> tuple[Sequence[int], list[Column]]:
+    """The good indexes and their columns, without some of these indexes."""
+    keep = [at for at, index in enumerate(good) if index not in left_out]
+    if len(keep) == len(good):
+        return good, columns
+    return _picked(good, keep), [_picked(column, keep) if column else column for column in columns]
+
+
+def _cleared(mapped: Mapped, wrong: Faults) -> Mapped:
+    """The records without these, which have faults by their place among the good ones."""
+    good, tensors, dims, rows, kept, keys, *_ = mapped
+    keep = [at for at in range(len(good)) if at not in wrong]
+    return Mapped(
+        _picked(good, keep),
+        [_picked(column, keep) for column in tensors],
+        [each if isinstance(each, tuple) else _picked(each, keep) for each in dims],
+        rows and _picked(rows, keep),
+        kept and _picked(kept, keep),
+        keys and _picked(keys, keep),
+        {},
+        (),
+    )
+
+
+def _picked(column: Sequence[Any], at: Sequence[int]) -> list[Any]:
+    return [column[index] for index in at]
+
+
+def _rows_of(rows: str | None) -> Path | None:
+    if rows is None:
+        return None
+    path = path_of("[records] rows", rows.removesuffix(f"[{EACH}]"))
+    if path.is_of_record or path.has_each:
+        raise BadConfiguration(f"[records] rows: {rows} is no array of the record")
+    return Path((*path.steps, EACH))
+
+
+def _allowed(name: str, given: object) -> list[Any]:
+    values = given if isinstance(given, list | tuple) else [given]
+    if not values or not all(isinstance(value, bool | int | float | str) for value in values):
+        raise BadConfiguration(f'[records] only: {name} must have a list of values, such as {{ type = ["payment"] }}')
+    return list(values)
+
+
+def _kept(keep: object) -> dict[str, Path]:
+    """The kept fields by their names in the answer."""
+    if not isinstance(keep, list | tuple):
+        raise BadConfiguration(f'[records.answer] keep: expected "{ALL}", or a list of fields such as ["payment_id"]')
+    paths = [path_of("[records.answer] keep", given) for given in keep]
+    names = [path.name for path in paths]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadConfiguration(f"[records.answer] keep: two fields are called {twice[0]!r} in the answer; keep one")
+    if inside := [path for path in paths if path.has_each or path.is_of_record]:
+        raise BadConfiguration(f"[records.answer] keep: {inside[0]} is no field of the record itself")
+    return dict(zip(names, paths, strict=True))
+
+
+def _envelope(given: str, reader_of: ReaderOf) -> Projection:
+    wanted = msgspec.Raw if reader_of is from_json else Any
+    return Projection([Wish(path_of("[records] envelope", given), wanted)], reader_of)
+
+
+def _inputs(settings: Settings, signature: Signature, rows: Path | None, *, takes_nan: bool) -> Iterator[Input]:
+    """The inputs in the signature's order: as their entries say, else each takes the field of its name."""
+    names = [spec.name for spec in signature.inputs]
+    if unknown := [name for name in settings.inputs if name not in names]:
+        raise BadConfiguration(f"[records.inputs] {unknown[0]}: the model takes {listed(signature.inputs)}")
+    for spec in signature.inputs:
+        special = _special(settings, spec)
+        if special is not None:
+            yield special
+            continue
+        where = f"[records.inputs] {spec.name}"
+        entry = (
+            _by_name(spec, rows) if spec.name not in settings.inputs else entry_of(where, settings.inputs[spec.name])
+        )
+        yield input_of(spec, entry, rows, takes_nan=takes_nan)
+
+
+def _by_name(spec: TensorSpec, rows: Path | None) -> Entry:
+    steps = (spec.name,) if rows is None else (*rows.steps, spec.name)
+    return Source(Path(steps), default=spec.default)
+
+
+def _special(settings: Settings, spec: TensorSpec) -> Input | None:
+    """The input that the model's process prepares: a text, a picture, or the whole record."""
+    if spec.name in (TEXT, TEXT_PAIR) and settings.text is not None:
+        given = settings.text["field" if spec.name == TEXT else "pair"]
+        return input_of(spec, Source(path_of("[records.text] field", given)), None, takes_nan=False)
+    if spec.name == IMAGE and settings.image is not None:
+        return Picture(spec, path_of("[records.image] field", settings.image["field"]))
+    return Whole(spec) if spec.name == RECORD_INPUT else None

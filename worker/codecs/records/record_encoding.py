@@ -1,0 +1,126 @@
+"""The encoding of records: it reads values by a mapping, where others read Open Inference Protocol requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
+from math import prod
+from typing import Any, NamedTuple
+
+from worker.codecs.encodings.oip import Fault, Kind, Part, Reads, grouped
+from worker.codecs.known import Known
+from worker.codecs.records.mapping import Mapped, RecordMapping
+from worker.codecs.records.projection import Given
+from worker.codecs.request_headers import HeaderForm
+from worker.core.chunk import Shapes
+from worker.core.failures import Code, Reject
+from worker.core.records import Record
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TEXT_BYTES
+
+
+class Rows(NamedTuple):
+    """What the rows of one record take: their number, their shapes, and the bytes that their tensors hold."""
+
+    rows: int
+    shapes: Shapes
+    memory: int
+
+
+class RecordEncoding:
+    """Reads records that are JSON objects, texts or bytes."""
+
+    def __init__(self, signature: Signature, mapping: RecordMapping, most_bytes: int, *, keeps_order: bool) -> None:
+        """`most_bytes`: of a record that is read. `keeps_order`: only neighbours share a chunk."""
+        self._signature = signature
+        self._mapping = mapping
+        self._most_bytes = most_bytes
+        self._keeps_order = keeps_order
+        self._known = Known[tuple[int, Shapes], Rows | Fault]()
+        self._kinds = Known[HeaderForm, Kind]()
+
+    def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record]) -> Reads:
+        """Read values, none of them empty: the good ones, and the faults by index."""
+        faults: dict[int, Fault] = {}
+        mapped = self._mapping.read(self._readable(values, faults), records)
+        for at, why in mapped.faults.items():
+            faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))
+        for at in mapped.passed_over:
+            faults[at] = _PASSED_OVER
+        good, rows = mapped.good, self._rows(mapped)
+        places: Sequence[int] = range(len(good))
+        faults |= {index: each for index, each in zip(good, rows, strict=True) if isinstance(each, Fault)}
+        if faults:
+            places = [place for place in places if good[place] not in faults]
+        kinds = [self._kind(forms[good[place]]) for place in places]
+        parts = [
+            self._part(kinds[own[0]], [places[at] for at in own], mapped, rows)
+            for own in grouped(range(len(places)), kinds, keeps_order=self._keeps_order)
+        ]
+        return parts, list(faults.items())
+
+    def body_id(self, _form: HeaderForm, _value: bytes) -> str | None:
+        """The id in the body; a record has none."""
+        return None
+
+    def _readable(self, values: Sequence[bytes], faults: dict[int, Fault]) -> Sequence[Given]:
+        if max(map(len, values)) <= self._most_bytes:
+            return values
+        for at, value in enumerate(values):
+            if len(value) > self._most_bytes:
+                why = f"the record has {len(value)} bytes, at most {self._most_bytes} are read"
+                faults[at] = Fault(Code.RESOURCE_EXHAUSTED, f"{why} (WORKER_KAFKA__MAX_JSON_BYTES)", None)
+        return [b"{}" if at in faults else value for at, value in enumerate(values)]
+
+    def _kind(self, form: HeaderForm) -> Kind:
+        kind = self._kinds.get(form)
+        if kind is None:
+            kind = Kind(self._signature.key, form.reply, form.state)
+            self._kinds.learn(form, kind)
+        return kind
+
+    def _rows(self, mapped: Mapped) -> Sequence[Rows | Fault]:
+        """What each good record takes, or why it has too much."""
+        count = len(mapped.good)
+        if mapped.rows is None and all(isinstance(dims, tuple) for dims in mapped.dims):
+            return [self._taken(1, tuple(mapped.dims))] * count  # type: ignore[arg-type]  # all are tuples
+        each = [repeat(dims, count) if isinstance(dims, tuple) else dims for dims in mapped.dims]
+        return list(map(self._taken, mapped.rows or repeat(1), zip(*each, strict=True)))
+
+    def _taken(self, rows: int, shapes: Shapes) -> Rows | Fault:
+        known = self._known.get((rows, shapes))
+        if known is None:
+            known = self._judged(rows, shapes)
+            self._known.learn((rows, shapes), known)
+        return known
+
+    def _judged(self, rows: int, shapes: Shapes) -> Rows | Fault:
+        signature = self._signature
+        if rows > signature.max_rows:
+            why = f"{rows} rows, at most {signature.max_rows} are taken in one record"
+            return Fault(Code.RESOURCE_EXHAUSTED, why, None)
+        try:
+            signature.buckets.check(shapes)
+        except Reject as no:
+            return Fault(no.code, no.message, None)
+        specs = zip(signature.inputs, shapes, strict=True)
+        row = sum(prod(dims) * (TEXT_BYTES if spec.is_text else spec.element_bytes) for spec, dims in specs)
+        return Rows(rows, shapes, rows * row)
+
+    @staticmethod
+    def _part(kind: Kind, places: Sequence[int], mapped: Mapped, rows: Sequence[Any]) -> Part:
+        """The part of the records at these places among the good ones."""
+        good, tensors, kept, keys = mapped.good, mapped.tensors, mapped.kept, mapped.keys
+        if len(places) == len(good):
+            return Part(kind, good, rows, tensors, (), kept, keys)
+        pick = partial(_picked, places)
+        own = [pick(column) for column in tensors]
+        return Part(kind, pick(good), pick(rows), own, (), kept and pick(kept), keys and pick(keys))
+
+
+def _picked(places: Sequence[int], column: Sequence[Any]) -> list[Any]:
+    return [column[place] for place in places]
+
+
+_PASSED_OVER = Fault(Code.INVALID_ARGUMENT, "another kind of record", None, is_silent=True)

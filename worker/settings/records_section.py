@@ -1,0 +1,68 @@
+"""The RECORDS section: what the values of the request topics are, if they are no requests, and what becomes of them.
+
+It exists only where it is set. The entries of its tables name fields and outputs, so the model judges them at start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from worker.settings.value_types import Section, Text, as_object
+
+FieldPath = Annotated[str | tuple[Text, ...], Field(min_length=1)]
+# Judged where the model is known: a field, a list of fields, or a table.
+Table = Annotated[dict[Text, Any], BeforeValidator(as_object('{"score": "probabilities[1]"}'))]
+
+
+class TextSettings(Section):
+    """The field that is tokenised for the model."""
+
+    field: FieldPath
+    pair: FieldPath | None = None
+    tokenizer: Path | None = None
+    max_tokens: int | None = Field(None, ge=1)
+
+
+class ImageSettings(Section):
+    """The field that holds a picture."""
+
+    field: FieldPath
+
+
+def _table_of(section: type[Section], example: str) -> Any:
+    return Annotated[section | None, BeforeValidator(as_object(example))]
+
+
+class RecordsSettings(Section):
+    """Which fields of a record feed the model, and which fields the answer has."""
+
+    encoding: Literal["json", "text", "bytes", "registry"] = Field(
+        "json", description="A value is a JSON object, a text, bytes, or of a schema in a registry (`[registry]`)."
+    )
+    envelope: Text | None = Field(
+        None, description="The field that holds the record itself: `payload.after` of Debezium, `payload` of Connect."
+    )
+    rows: Text | None = Field(
+        None, description="The field whose elements, objects, are the rows; else a record is one."
+    )
+    only: Table = Field(
+        {}, description='Records to answer, by fields: `{"type": ["payment"]}`. Others are passed over, and counted.'
+    )
+    key: Text | None = Field(None, description="The field that is the answer's key; else it has the record's key.")
+    inputs: Table = Field({}, description='Fields for the inputs: `{"features": ["amount", "age"]}`; else by name.')
+    text: _table_of(TextSettings, '{"field": "body"}') = Field(  # type: ignore[valid-type]  # made from the class
+        None,
+        description='The field to tokenise: `{"field": "body", "tokenizer": "tokenizer.json", "max_tokens": 256}`.',
+    )
+    image: _table_of(ImageSettings, '{"field": "photo"}') = Field(  # type: ignore[valid-type]  # as above
+        None, description='The field with a picture: `{"field": "$value"}`.'
+    )
+    answer: Table = Field(
+        {}, description='Fields of the answer: `{"score": "probabilities[1]", "keep": ["id"]}`; else all outputs.'
+    )
+    functions: Path | None = Field(
+        None, description="A file in Python with `inputs` or `answer`, for what the tables cannot say."
+    )
