@@ -603,7 +603,7 @@ class FakeEvents:
         self.standing: list[tuple[Partition, str, str | None]] = []
         self.gone_on: list[tuple[Partition, float]] = []
 
-    def held_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
+    def waits_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
         self.standing.append((partition, schema, why))
 
     def goes_on(self, partition: Partition, seconds: float) -> None:

@@ -298,7 +298,7 @@ class Events(Protocol):
         """`records` requests were run, but answered after their deadlines."""
 
     def paused(self, *, is_paused: bool) -> None: ...
-    def held_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
+    def waits_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
         """The partition has stood for a while, because this schema is not here; `why`: the registry's trouble."""
 
     def goes_on(self, partition: Partition, seconds: float) -> None:

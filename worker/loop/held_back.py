@@ -84,7 +84,7 @@ class HeldBack:
                 ready += self._let_go(partition, held, now)
             elif now - held.since >= PATIENCE and not held.is_told:
                 held.is_told = True
-                self._events.held_for_schema(partition, str(held.schema), self._schemas.trouble)
+                self._events.waits_for_schema(partition, str(held.schema), self._schemas.trouble)
                 self._leave_to_kafka(partition, held)
         return ready
 

@@ -84,8 +84,8 @@ class Registry:
             if (kept := self._files.said(question)) is not None:
                 return kept
             raise BadConfiguration(
-                f"WORKER_REGISTRY__URL: {self._client.url} does not answer: {away}; start it, or mend the address. With "
-                "WORKER_REGISTRY__CACHE_DIRECTORY a worker that started before starts without it, too"
+                f"WORKER_REGISTRY__URL: {self._client.url} does not answer: {away}; start it, or mend the address. A "
+                "worker with a WORKER_REGISTRY__CACHE_DIRECTORY starts without it the next time"
             ) from away
         self._files.keep_said(question, found)
         return found

@@ -154,6 +154,7 @@ def _unknown(name: SchemaName, why: str) -> UnknownSchema:
 
 def _put(kept: dict[SchemaName, _V], name: SchemaName, value: _V, most: int) -> None:
     """Keep a value, and at most so many: the first that came goes first."""
+    kept.pop(name, None)
     if len(kept) >= most:
         del kept[next(iter(kept))]
     kept[name] = value
