@@ -20,7 +20,7 @@ try:
 except ImportError as missing:
     raise BadConfiguration(
         f"WORKER_REGISTRY__URL: the registry's client is not installed ({missing}): install this package with its "
-        "extra, pip install 'inference-worker[registry]'"
+        "extra, pip install '.[registry]'"
     ) from missing
 
 # The most schemas that one schema may refer to, in all: each costs a question.
@@ -60,7 +60,9 @@ class RegistryClient:
         try:
             self._client = SchemaRegistryClient(_config(registry))
         except (OSError, ValueError, TypeError) as error:
-            raise BadConfiguration(f"WORKER_REGISTRY__SSL_CERTIFICATE_LOCATION: cannot be used: {error}") from error
+            raise BadConfiguration(
+                f"WORKER_REGISTRY__SSL_CA_LOCATION, SSL_CERTIFICATE_LOCATION: a file cannot be used: {error}"
+            ) from error
 
     def schema(self, name: SchemaName) -> RegisteredSchema:
         """Fetch a schema with its references. Raises `NotInRegistry` and `RegistryAway`."""

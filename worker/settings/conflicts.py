@@ -214,6 +214,13 @@ def _registry(settings: Settings) -> Iterator[str]:
             f"WORKER_REGISTRY__URL: {registry.url} would be asked unencrypted; use https://, or set "
             "WORKER_KAFKA__ALLOW_PLAINTEXT=true"
         )
+    yield from _registry_login(registry)
+
+
+def _registry_login(registry: RegistrySettings) -> Iterator[str]:
+    token = "" if registry.token is None else registry.token.get_secret_value()
+    if not (token.isascii() and token.isprintable()):  # the client would show it in an error
+        yield "WORKER_REGISTRY__TOKEN: is no token: it has other characters than a header can carry"
     if (registry.username is None) != (registry.password is None):
         yield "WORKER_REGISTRY__USERNAME: goes with PASSWORD; set both or neither"
     elif registry.username is not None and registry.token is not None:
