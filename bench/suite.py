@@ -22,7 +22,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.cases import columns, compute, deadlines, formats, guarantees, latency, raw, start, state
+from bench.cases import (
+    columns,
+    compute,
+    deadlines,
+    documents,
+    formats,
+    fraud,
+    guarantees,
+    latency,
+    pictures,
+    raw,
+    start,
+    state,
+)
 from bench.ground import Asked, Bench
 from bench.tables import RESULTS, Section, show, write
 from tests.kafka.broker import ADDRESS_VARIABLE, VERSION, Broker, GivenBroker, JvmBroker
@@ -39,6 +52,9 @@ CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
     "deadlines": deadlines.measured,
     "guarantees": guarantees.measured,
     "state": state.measured,
+    "fraud": fraud.measured,
+    "documents": documents.measured,
+    "pictures": pictures.measured,
     "start": start.measured,
 }
 

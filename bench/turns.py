@@ -50,13 +50,17 @@ def measure(name: str, job: Job, rows: int, seconds: float) -> Figure:
 
 
 def look_on(contender: Running, answers: Callable[[], int], rows: int, seconds: float) -> Sequence[Look]:
-    """Looks at a contender until all is answered, or the seconds are over. It drops the look that found all done."""
+    """Looks at a contender until all is answered, or the seconds are over.
+
+    It drops the look that found all done, and looks after the last that found new answers: a large batch takes longer
+    than the time between two looks.
+    """
     looks = [moved := _look(contender, answers)]
     while True:
         time.sleep(LOOK_EVERY)
         now = _look(contender, answers)
         if now.answers >= rows or now.at - looks[0].at > seconds:
-            return looks
+            return looks[: looks.index(moved) + 1]
         moved = now if now.answers > moved.answers else moved
         contender.check()
         assert now.at - moved.at < GIVE_UP, f"{contender.name}: still {now.answers} answers after {GIVE_UP} s"

@@ -8,6 +8,7 @@ from worker.assembled_model import plain_section
 from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.records.answers import record_form
 from worker.codecs.records.mapping import RecordMapping
+from worker.codecs.records.projection import from_json
 from worker.core.records import ReplyForm
 from worker.core.tensors.signature import Signature
 from worker.settings import Settings
@@ -18,7 +19,11 @@ def record_mapping(settings: Settings, signature: Signature) -> RecordMapping | 
     if settings.records is None:
         return None
     takes_nan = settings.model.non_finite_input == "allow"
-    return RecordMapping(plain_section(settings.records), signature, takes_nan=takes_nan)
+    skips_null = settings.kafka.null_value == "skip"
+    reader_of = from_json if settings.records.encoding == "json" else None
+    return RecordMapping(
+        plain_section(settings.records), signature, reader_of, takes_nan=takes_nan, skips_null=skips_null
+    )
 
 
 def forms_of(mapping: RecordMapping | None) -> Callable[[ReplyForm], AnswerForm]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -22,7 +23,7 @@ import orjson
 from confluent_kafka import KafkaException, Message
 from tritonclient.grpc import service_pb2
 
-from bench.loops import plain, swift
+from bench.loops import plain, records, swift
 from bench.loops.by_hand import FAST_FETCH, clients
 from bench.loops.plain import PROTOBUF, Answer, Header, Made
 from bench.loops.task import Task
@@ -50,6 +51,11 @@ LOOPS = {
     "plain_json": Loop(plain.json, "JSON as an afternoon gives it: orjson, padded to the bucket, one inference a poll"),
     "plain_protobuf": Loop(plain.protobuf, "protobuf as an afternoon gives it, with upb"),
     "plain_binary": Loop(plain.binary, "binary data as an afternoon gives it"),
+    **{f"plain_{name}": Loop(make, records.ABOUT[name]) for name, make in records.JOBS.items()},
+    **{
+        f"swift_{name}": Loop(partial(records.in_batches, make), f"plain_{name} in longer polls, batch by batch", POLL)
+        for name, make in records.JOBS.items()
+    },
 }
 
 

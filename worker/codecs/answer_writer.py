@@ -78,7 +78,7 @@ class AnswerWriter:
         try:
             if shared.has_inline:
                 self._check(columns, shared)
-            values, extras = shared.form.write(chunk.model, columns, len(chunk), _repeated(chunk))
+            values, extras = shared.form.write(chunk.model, columns, len(chunk), _repeated(chunk, shared.form))
         except Reject as no:
             if len(chunk) == 1:
                 return [self._late(chunk, 0, no.code, no.message)]
@@ -167,9 +167,9 @@ def _content_type(name: str) -> Header:
     return "content-type", name.encode()
 
 
-def _repeated(chunk: Chunk) -> Repeats:
+def _repeated(chunk: Chunk, form: AnswerForm) -> Repeats:
     """What each answer of a chunk repeats of its record."""
-    if chunk.kept is not None:
+    if form.is_of_records:
         return chunk.kept
     return None if chunk.ids is None else [ids.body_id for ids in chunk.ids]
 

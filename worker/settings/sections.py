@@ -47,18 +47,26 @@ LEAST_MEMORY = 128 * MIB
 MAX_INFLIGHT_ROWS = 131_072
 
 
-def _readable(name: str) -> str:
-    """A file's name in a form that an answer can carry: the name itself may not be UTF-8."""
+def _name_of(path: Path) -> str:
+    """The name of a model: its file's without the ending, its folder's, or in Hugging Face's cache its repository's.
+
+    It may not be UTF-8, and then is put into a form that an answer can carry.
+    """
+    name = path.stem
+    if path.is_dir():
+        folder = path.absolute()
+        is_snapshot = folder.parent.name == "snapshots"
+        name = folder.parent.parent.name.rpartition("--")[2] if is_snapshot else folder.name
     return os.fsencode(name).decode(errors="replace")
 
 
 class ModelSettings(Section):
     """Which model is served, and on what."""
 
-    path: Path = Field(description="The model, a local file: ONNX, or Python (`.py`).")
+    path: Path = Field(description="The model: a local ONNX file, one in Python (`.py`), or a Hugging Face folder.")
     name: Text = Field(
-        default_factory=lambda section: _readable(section.get("path", Path("model")).stem),
-        description="Name that requests may ask for and answers carry; else the file's.",
+        default_factory=lambda section: _name_of(section.get("path", Path("model"))),
+        description="Name that requests may ask for and answers carry; else the file's or the folder's.",
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
     sha256: Sha256 | None = Field(None, description="SHA-256 of the whole model, or the worker does not start.")

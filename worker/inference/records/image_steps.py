@@ -182,7 +182,7 @@ def _of_processor(processor: Mapping[str, Any]) -> dict[str, Any]:
     if processor.get("do_flip_channel_order"):
         entries["channels"] = "bgr"
     entries["scale"] = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1.0
-    if processor.get("do_normalize", "image_mean" in processor):
+    if processor.get("do_normalize", name != "MobileViT" and "image_mean" in processor):
         entries |= {"mean": processor.get("image_mean", 0.0), "std": processor.get("image_std", 1.0)}
     return entries
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SERVED = "image"
-# Pictures of 50 million pixels are the largest of nearly all cameras. One takes 4 bytes a pixel of memory, and up to
-# 16 while it is converted (a progressive JPEG, a transparent PNG).
-MAX_PIXELS = 50_000_000
+# Most cameras have 24 million pixels or fewer. One pixel takes 4 bytes of memory while a JPEG is decoded, 12 with several
+# scans or CMYK, 13 in a transparent PNG, 23 in a transparent WebP (2026-11).
+MAX_PIXELS = 25_000_000
 # Pillow itself refuses more, on its own terms.
 MOST_PIXELS = 178_956_970
 # A progressive JPEG of 200 KB with 100 scans took 10 s, because each passes over all pixels. Encoders write 12 at most.
@@ -131,8 +131,10 @@ class Images:
         return self._converted(self._upright(picture))
 
     def _check_size(self, width: int, height: int) -> None:
-        if not 0 < width * height <= self._max_pixels:
-            raise _Unfit(f"a picture of {width} x {height} pixels, and {self._max_pixels} are the most that are taken")
+        if not width * height:
+            raise _Unfit("the picture has no pixels")
+        if width * height > self._max_pixels:
+            raise _Unfit(f"the picture has {width} x {height} pixels, and {self._max_pixels} are the most taken")
 
     def _upright(self, picture: Image) -> Image:
         try:
@@ -158,7 +160,7 @@ class Images:
         size = self._steps.resized((height, width))
         if size != (height, width):
             if size[0] * size[1] > self._max_pixels:
-                raise _Unfit(f"a picture of {width} x {height} pixels is too narrow to be resized")
+                raise _Unfit(f"the picture has {width} x {height} pixels, and is too narrow to be resized")
             picture = picture.resize(size[::-1], self._pillow.Resampling(self._steps.resample))
         if self._steps.crop in (None, size):
             return picture

@@ -1,0 +1,27 @@
+"""Failures of a run because of single rows."""
+
+from __future__ import annotations
+
+from worker.core.failures import MOST_FAULTS, Code, RowFault, RunFailure, failure_of_rows
+
+NO = RowFault(Code.RESOURCE_EXHAUSTED, "'9' is no number", "ValueError at functions.py:3")
+
+
+def test_a_failure_because_of_rows_tells_the_first_one() -> None:
+    """The log hears it without the publisher's value. The code is that of a run, and says nothing of memory."""
+    other = RowFault(Code.INTERNAL, "no")
+
+    assert failure_of_rows({3: other, 1: NO}) == RunFailure(
+        "2 rows can have no result: '9' is no number",
+        logged="2 rows can have no result: ValueError at functions.py:3",
+        faults={1: NO, 3: other},
+    )
+    assert failure_of_rows({3: other}).for_log == "1 row can have no result: no"
+
+
+def test_very_many_faults_are_told_a_part_at_a_time() -> None:
+    """The message that carries them has a limit. The rows behind them fail when they run again."""
+    failure = failure_of_rows(dict.fromkeys(range(2 * MOST_FAULTS), NO))
+
+    assert list(failure.faults) == [*range(MOST_FAULTS)]
+    assert failure.message.startswith(f"{2 * MOST_FAULTS} rows ")
