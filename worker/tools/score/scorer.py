@@ -20,7 +20,7 @@ from worker.assembled_model import batch_policy
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import JSON, OCTETS, Wire
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.chunk import Batch, Chunk, Prediction
+from worker.core.chunk import Batch, Chunk, Prediction, Reading
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.stacking import Stacker, halve, reject
@@ -96,7 +96,7 @@ class Scorer:
         """Yields the outcomes of these records, in any order."""
         together = defaultdict[BatchKind, list[Chunk]](list)
         with self._remembering:
-            chunks, rejections = self.codec.read(records) if records else ((), ())
+            chunks, rejections, _ = self.codec.read(records) if records else Reading((), ())
             for chunk in chunks:
                 for kind, part in self._batcher.by_kind(chunk):
                     together[kind].append(part)
