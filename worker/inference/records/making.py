@@ -51,7 +51,9 @@ def _preparations(
 ) -> Iterator[Preparation]:
     inputs, made = loaded.signature.inputs, {*records.inputs, *states}
     if records.text is not None:
-        texts = texts_of(records.text, inputs, folder)
+        # The cores have little else to do while a GPU runs the model.
+        threads = 0 if loaded.is_accelerated else model.intra_op_num_threads
+        texts = texts_of(records.text, inputs, folder, threads)
         made |= {*texts.makes}
         yield texts
     if functions.inputs is not None:

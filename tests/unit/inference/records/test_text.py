@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.unit.inference.records.tokenizer_files import saved, wordpiece
-from worker.core.failures import BadConfiguration, Code
+from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.hugging_face import Folder
@@ -127,11 +127,9 @@ def test_a_text_without_tokens_is_a_fault_of_its_row(tokenizer: Path) -> None:
     prepared = texts.prepare(feeds(["fox", "\udcff", "dog"]))
 
     message = "customer.note: expected a text without lone surrogates"
-    assert prepared.faults == {1: (Code.INVALID_ARGUMENT, message)}
+    assert prepared.faults == {1: RowFault(Code.INVALID_ARGUMENT, message)}
     assert [len(column.rows) for column in prepared.columns.values()] == [3, 3, 3]
-    assert (
-        rows(texts, "input_ids", ["fox", "\udcff", "dog"])[2] == Tokenizer.from_file(str(tokenizer)).encode("dog").ids
-    )
+    assert prepared.columns["input_ids"].rows[2].tolist() == Tokenizer.from_file(str(tokenizer)).encode("dog").ids
 
 
 def test_both_fields_of_a_pair_are_named(tokenizer: Path) -> None:
