@@ -17,9 +17,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings.kafka_sections import KafkaSettings
 from worker.settings.records_section import RecordsSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.value_types import (
     MIB,
     Elements,
+    Libraries,
     Linger,
     LogLevel,
     NameOfHost,
@@ -79,6 +81,9 @@ class ModelSettings(Section):
         {}, description='Their options: `{"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}`.'
     )
     gpu_mem_limit: int | None = Field(None, ge=MIB, description="Most bytes of GPU memory for the model's arena.")
+    custom_ops: Libraries = Field(
+        (), description="Libraries with operators that the model needs, each by path and SHA-256: `/ops.so@9f86…`."
+    )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
@@ -288,6 +293,7 @@ class Settings(Sections):
     state: StateSettings
     telemetry: TelemetrySettings
     records: RecordsSettings | None = None  # None: the topics hold requests
+    registry: RegistrySettings | None = None  # None: no record names its schema
 
     @model_validator(mode="before")
     @classmethod
@@ -308,9 +314,10 @@ SECTIONS: dict[str, type[Section]] = {
     "state": StateSettings,
     "telemetry": TelemetrySettings,
     "records": RecordsSettings,
+    "registry": RegistrySettings,
 }
 # Sections that exist only where they are set.
-OPTIONAL = frozenset({"records"})
+OPTIONAL = frozenset({"records", "registry"})
 
 
 def variable(section: str, key: str) -> str:

@@ -10,6 +10,7 @@ from worker.inference.model import Model
 from worker.inference.records.conclusions import fields_of
 from worker.inference.records.folder_answers import folder_answers
 from worker.inference.records.functions import RECORD, Functions, MadeAnswer, MadeInputs, functions_in
+from worker.inference.records.images import images_of
 from worker.inference.records.parts import Conclusion, Preparation
 from worker.inference.records.record_model import RecordModel
 from worker.inference.records.text import texts_of
@@ -56,6 +57,12 @@ def _preparations(
         texts = texts_of(records.text, inputs, folder, threads)
         made |= {*texts.makes}
         yield texts
+    if records.image is not None:
+        rest = [spec for spec in inputs if spec.name not in made]
+        processor = None if folder is None else folder.image_preprocessing
+        images = images_of(rest, records.image, processor, model.intra_op_num_threads)
+        made |= {*images.makes}
+        yield images
     if functions.inputs is not None:
         rest = [spec for spec in inputs if spec.name not in made]
         yield MadeInputs(functions.inputs, rest, refuse_non_finite=model.non_finite_input == "reject")
