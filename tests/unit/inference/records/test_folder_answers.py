@@ -104,7 +104,5 @@ def test_fields_with_values_by_token_are_refused() -> None:
         [SENTENCE, logits(2), logits(None), TensorSpec("grid", "FP32", (3, None)), TensorSpec("n", "FP32", ())]
     )
 
-    with pytest.raises(
-        BadConfiguration, match=r"last_hidden_state FP32\[batch, \?, 384\] has values for each token"
-    ):
+    with pytest.raises(BadConfiguration, match=r"last_hidden_state FP32\[batch, \?, 384\] has values for each token"):
         check_lengths([SENTENCE, VECTORS])

@@ -172,7 +172,7 @@ def test_a_text_that_is_refused_does_not_fail_the_others(tmp_path: Path) -> None
     path = saved(without_unknown, tmp_path)
     bounded = BoundedTokenizer(path, is_pair=False, has_types=True, max_tokens=4)
 
-    found = bounded.tokens(["fox", "dog", "\ud800", "", "fox fox"])
+    found = bounded.tokens(["fox", "dog", "\ud800", "", "fox fox", "\ud800" * 99])
 
     assert found == [
         Tokens([0], [0]),
@@ -180,6 +180,7 @@ def test_a_text_that_is_refused_does_not_fail_the_others(tmp_path: Path) -> None
         RowFault(Code.INVALID_ARGUMENT, "expected a text without lone surrogates"),
         RowFault(Code.INVALID_ARGUMENT, "expected a text that gives a token"),
         Tokens([0, 0], [0, 0]),
+        RowFault(Code.INVALID_ARGUMENT, "expected a text without lone surrogates"),
     ]
 
 
