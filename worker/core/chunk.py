@@ -37,6 +37,7 @@ from worker.core.records import (
     Tensor,
     Timeout,
 )
+from worker.core.schemas import SchemaName
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]
@@ -161,11 +162,22 @@ def without(chunks: Sequence[Chunk], indexes: Collection[int]) -> list[Chunk]:
     return kept
 
 
+class Waiting(NamedTuple):
+    """The records from index `at` on are not read: the first of them needs this schema, and it is not here yet."""
+
+    at: int
+    schema: SchemaName
+
+
 class Reading(NamedTuple):
-    """Records of one partition, read: chunks of good ones, and rejections by their index."""
+    """Records of one partition, read: chunks of good ones, and rejections by their index.
+
+    `waiting` None: all records are read, which is nearly always so.
+    """
 
     chunks: Sequence[Chunk]
     rejections: Sequence[tuple[int, Rejection]]
+    waiting: Waiting | None = None
 
 
 class Batch(NamedTuple):

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings.kafka_sections import KafkaSettings
 from worker.settings.records_section import RecordsSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.value_types import (
     MIB,
     Elements,
@@ -292,6 +293,7 @@ class Settings(Sections):
     state: StateSettings
     telemetry: TelemetrySettings
     records: RecordsSettings | None = None  # None: the topics hold requests
+    registry: RegistrySettings | None = None  # None: no record names its schema
 
     @model_validator(mode="before")
     @classmethod
@@ -312,9 +314,10 @@ SECTIONS: dict[str, type[Section]] = {
     "state": StateSettings,
     "telemetry": TelemetrySettings,
     "records": RecordsSettings,
+    "registry": RegistrySettings,
 }
 # Sections that exist only where they are set.
-OPTIONAL = frozenset({"records"})
+OPTIONAL = frozenset({"records", "registry"})
 
 
 def variable(section: str, key: str) -> str:
