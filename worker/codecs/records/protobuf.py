@@ -148,9 +148,9 @@ class _Takers:
             return self._single(field, inner)
         kind = field.message_type
         if kind is None or not kind.GetOptions().map_entry:
-            return _each(self._single(field, below_each(inner)), self._cost(kind), self._budget)
+            return _each(self._single(field, below_each(inner)), self._values(kind, below_each(inner)), self._budget)
         held = kind.fields_by_name["value"]
-        return _entries(self._single(held, WHOLE), self._cost(held.message_type), self._budget)
+        return _entries(self._single(held, WHOLE), self._values(held.message_type, WHOLE), self._budget)
 
     def _single(self, field: Any, wanted: Wanted) -> Take | None:
         if field.message_type is not None:
@@ -161,9 +161,9 @@ class _Takers:
         return None
 
     @staticmethod
-    def _cost(kind: Any) -> int:
-        """How many items of the budget a message is: it has its fields where its bytes have none."""
-        return 1 if kind is None else 1 + len(kind.fields) // 8
+    def _values(kind: Any, wanted: Wanted) -> int:
+        """How many values of the budget an item is: a message has its fields where its bytes have none."""
+        return 1 if kind is None else 1 + len([field for field in kind.fields if below(wanted, field.name)])
 
 
 def _taking(plain: Sequence[str], others: Sequence[tuple[str, bool, Take | None]], numbers: Mapping[int, str]) -> Take:
@@ -196,20 +196,20 @@ def _judge(unknown: Any, numbers: Mapping[int, str]) -> None:
             raise within(f".{name}", Unreadable("it came as another type than its schema says"), _why)
 
 
-def _each(make: Take | None, cost: int, budget: Budget) -> Take:
+def _each(make: Take | None, values: int, budget: Budget) -> Take:
     if make is None:
         return list
 
     def take(items: Any) -> list[Any]:
-        budget.take(len(items) * cost)
+        budget.take(len(items) * values)
         return [make(item) for item in items]
 
     return take
 
 
-def _entries(make: Take | None, cost: int, budget: Budget) -> Take:
+def _entries(make: Take | None, values: int, budget: Budget) -> Take:
     def take(items: Any) -> dict[Any, Any]:
-        budget.take(len(items) * cost)
+        budget.take(len(items) * values)
         return {key: items[key] if make is None else make(items[key]) for key in items}
 
     return take

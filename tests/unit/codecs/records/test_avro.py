@@ -19,6 +19,8 @@ from worker.core.schemas import NamedReference, RegisteredSchema
 
 FRAME = Frame(7, 0)
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+MANY = b"\x80\x80\x80\x80\x10"  # 2**31 as a count
+INTS = {"type": "array", "items": "int"}
 ENUM_300 = {"type": "enum", "name": "Land", "symbols": [f"L{at}" for at in range(300)]}
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}]}
 
@@ -64,6 +66,8 @@ CASES: list[tuple[Any, list[Any]]] = [
     (ENUM_300, ["L0", "L63", "L64", "L299"]),
     ({"type": "array", "items": "string"}, [[], ["a", "b"]]),
     ({"type": "array", "items": "double"}, [[], [0.5, 0.25]]),
+    ({"type": "array", "items": "int"}, [[], [1, -300], NUMBERS * 10]),
+    ({"type": "array", "items": "long"}, [[2**63 - 1, -(2**63), *range(-70, 70), 2**62, -(2**62) - 1]]),
     ({"type": "array", "items": "float"}, [[], [0.5, 0.25]]),
     ({"type": "array", "items": {"type": "array", "items": "int"}}, [[[1, 2], [], [3]]]),
     ({"type": "map", "values": "long"}, [{}, {"a": 1, "b": -2}]),
@@ -202,11 +206,30 @@ LENGTHS: list[tuple[str, Any, bytes, str]] = [
     ("a negative branch", ["null", "int"], b"\1\0", "x: expected a branch of the union, got an index"),
     ("no branch", [], b"\0", "x: expected a branch of the union, got an index"),
     ("a wrong field", POINT, b"\2", "x.y: the value ends too early"),
-    ("2**31 texts", {"type": "array", "items": "string"}, b"\x80\x80\x80\x80\x10", "x[0]: expected at most 100,000"),
-    ("2**31 nulls", {"type": "array", "items": "null"}, b"\x80\x80\x80\x80\x10", "x[0]: expected at most 100,000"),
-    ("2**31 doubles", {"type": "array", "items": "double"}, b"\x80\x80\x80\x80\x10", "x: the value ends too early"),
-    ("2**31 entries", {"type": "map", "values": "null"}, b"\x80\x80\x80\x80\x10", "x: expected at most 100,000"),
-    ("-2**63 items", {"type": "array", "items": "null"}, b"\xff" * 9 + b"\1\0", "x[0]: expected at most 100,000"),
+    (
+        "2**31 texts",
+        {"type": "array", "items": "string"},
+        MANY,
+        "x[0]: expected at most 100,000",
+    ),
+    (
+        "2**31 nulls",
+        {"type": "array", "items": "null"},
+        MANY,
+        "x[0]: expected at most 100,000",
+    ),
+    ("2**31 doubles", {"type": "array", "items": "double"}, MANY, "x: the value ends too early"),
+    ("2**31 ints", INTS, MANY, "x: the value ends too early"),
+    ("40 ints, one cut", INTS, b"\x50" + b"\x80" * 40, "x: the value ends too early"),
+    ("40 ints, one of 70 bits", INTS, b"\x50" + bytes(39) + b"\xff" * 9 + b"\2", "x: expected a number of"),
+    ("40 ints, one of 77 bits", INTS, b"\x50" + bytes(39) + b"\xff" * 10 + b"\1", "x: expected a number of"),
+    ("2**31 entries", {"type": "map", "values": "null"}, MANY, "x: expected at most 100,000 values"),
+    (
+        "-2**63 items",
+        {"type": "array", "items": "null"},
+        b"\xff" * 9 + b"\1\0",
+        "x[0]: expected at most 100,000",
+    ),
     ("nesting of 10,000", NODE, b"\2" * 10_000 + b"\0", "x.next.next.next.next.next.next.next…: nested too deeply"),
 ]
 # Wrong values of a right length.
@@ -262,17 +285,27 @@ def test_a_wrong_value_does_no_harm_where_nobody_wants_it(kind: Any, value: byte
     assert read(of(*x(kind)["fields"], {"name": "y", "type": "int"}), value + ends + b"\2", [("y",)]) == {"y": 1}
 
 
-def test_records_that_take_no_bytes_are_counted() -> None:
+def test_a_schema_of_too_many_values_is_refused() -> None:
     """Forty types, each of them twice in the next one, would be 2**40 records in a value of no bytes."""
     names = [f"T{at}" for at in range(40)]
     kind: Any = {"type": "record", "name": "Leaf", "fields": [{"name": "n", "type": {"type": "null"}}]}
     for name in names:
         kind = of({"name": "a", "type": kind}, {"name": "b", "type": kind["name"]}, name=name)
 
-    with pytest.raises(Reject, match="expected at most 100,000 items"):
-        read(kind, b"")
-    with pytest.raises(Reject, match="expected at most 100,000 items"):
-        read(of({"name": "wide", "type": kind}), b"", [])
+    with pytest.raises(Reject, match=r"^schema 7 has more than 100,000 values in a record$"):
+        reader(kind)
+
+
+def test_records_in_records_of_their_own_kind_are_counted() -> None:
+    """Two in each are as many as a schema allows in no bytes at all."""
+    tree = of({"name": "a", "type": ["null", "Tree"]}, {"name": "b", "type": ["null", "Tree"]}, name="Tree")
+    bushy = b""
+    for _ in range(16):
+        bushy = b"\2" + (bushy or b"\0\0") + b"\2" + (bushy or b"\0\0")
+
+    for wanted, schema in ((None, tree), ([("y",)], of({"name": "x", "type": tree}, {"name": "y", "type": "int"}))):
+        with pytest.raises(Reject, match="expected at most 100,000 values"):
+            read(schema, bushy + b"\2", wanted)
 
 
 BAD_SCHEMAS = [

@@ -168,7 +168,7 @@ def test_a_million_items_are_refused() -> None:
     """An item takes two bytes, and has all of its fields."""
     assert (
         refusal(FIRST + b"\x42\0" * 100_001)
-        == "items: expected at most 100,000 items in the arrays and maps of a record (Protobuf, schema 7)"
+        == "items: expected at most 100,000 values in the arrays and maps of a record (Protobuf, schema 7)"
     )
     assert refusal(FIRST + b"".join(b"\x4a\6\x0a\4%04x" % at for at in range(100_001 // 2)) + b"\x42\0" * 60_000)
 
