@@ -118,7 +118,10 @@ def test_types_that_fastavro_refuses_are_read() -> None:
 
 def test_a_number_may_have_more_bytes_than_it_needs() -> None:
     """Avro does not forbid it."""
-    assert read(x(["null", "int"]), b"\x82\0\x82\x80\0") == {"x": 1}
+    value = b"\x82\0\x82\x80\0"
+
+    assert read(x(["null", "int"]), value) == {"x": 1}
+    assert read(x(["null", "int"]), value, []) == {}
 
 
 def test_a_uuid_is_a_text_and_nanoseconds_are_a_number() -> None:
@@ -220,9 +223,9 @@ LENGTHS: list[tuple[str, Any, bytes, str]] = [
     ),
     ("2**31 doubles", {"type": "array", "items": "double"}, MANY, "x: the value ends too early"),
     ("2**31 ints", INTS, MANY, "x: the value ends too early"),
-    ("40 ints, one cut", INTS, b"\x50" + b"\x80" * 40, "x: the value ends too early"),
-    ("40 ints, one of 70 bits", INTS, b"\x50" + bytes(39) + b"\xff" * 9 + b"\2", "x: expected a number of"),
-    ("40 ints, one of 77 bits", INTS, b"\x50" + bytes(39) + b"\xff" * 10 + b"\1", "x: expected a number of"),
+    ("100 ints, one cut", INTS, b"\xc8\1" + b"\x80" * 100, "x: the value ends too early"),
+    ("100 ints, one of 70 bits", INTS, b"\xc8\1" + bytes(99) + b"\xff" * 9 + b"\2", "x: expected a number of"),
+    ("100 ints, one of 77 bits", INTS, b"\xc8\1" + bytes(99) + b"\xff" * 10 + b"\1", "x: expected a number of"),
     ("2**31 entries", {"type": "map", "values": "null"}, MANY, "x: expected at most 100,000 values"),
     (
         "-2**63 items",
