@@ -104,6 +104,40 @@ def test_each_type_is_read_as_it_was_written(kind: Any, values: list[Any]) -> No
         assert read(schema, b"\2" + body + b"\4", [("before",), ("after",)]) == {"before": 1, "after": 2}
 
 
+def test_the_reference_library_writes_what_is_read() -> None:
+    """The value is from Apache's `avro` 1.12 for Python."""
+    item = of({"name": "price", "type": "float"}, {"name": "next", "type": ["null", "Item"]}, name="Item")
+    schema = of(
+        {"name": "id", "type": "string"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "channel", "type": {"type": "enum", "name": "Channel", "symbols": ["WEB", "APP"]}},
+        {"name": "items", "type": {"type": "array", "items": item}},
+        {"name": "counts", "type": {"type": "map", "values": "long"}},
+        {"name": "hash", "type": {"type": "fixed", "name": "Two", "size": 2}},
+        {"name": "flag", "type": "boolean"},
+        {"name": "ratio", "type": "double"},
+        namespace="shop",
+    )
+    value = bytes.fromhex(
+        "0e6772c3bcc39f6504fb1eaac48bbbf3cdb00602e0c40202040000c03f020000803e00000000400000020261d804006162019a9999999999b93f"
+    )
+
+    assert read(schema, value) == {
+        "id": "grüße",
+        "amount": Decimal("-12.50"),
+        "at": datetime(2026, 11, 27, 1, 2, 3, 456_789, UTC),
+        "day": date(2026, 11, 27),
+        "channel": "APP",
+        "items": [{"price": 1.5, "next": {"price": 0.25, "next": None}}, {"price": 2.0, "next": None}],
+        "counts": {"a": 300},
+        "hash": b"ab",
+        "flag": True,
+        "ratio": 0.1,
+    }
+
+
 def test_a_logical_type_beside_the_type_is_taken() -> None:
     """Many schemas have it there, where Avro does not look."""
     assert read(x("int", logicalType="date"), b"\2") == {"x": date(1970, 1, 2)}
