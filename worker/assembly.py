@@ -84,7 +84,7 @@ def assemble(
     signature, states, link = model.signature, None, None
     if stateful is not None:
         states, signature, link, _ = stateful
-    mapping = record_mapping(settings, signature)
+    mapping = record_mapping(settings, signature, skips_null=settings.kafka.null_value == "skip")
     wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes, mapping)
     for why in lack_of_room(signature, wire):
         events.warned("row_too_long", why=why)

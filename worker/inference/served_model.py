@@ -1,4 +1,4 @@
-"""Loads what is served: a model of tensors, or with `[records]` a model of records that is made of it; and its facts."""
+"""Loads what is served, and its facts: a model of tensors, or with `[records]` a model of records made of it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from worker.core import secrets
 from worker.settings.sections import SECTIONS, Settings, variable
+from worker.settings.value_types import Section
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 
@@ -35,10 +36,10 @@ class Effective(NamedTuple):
 
 
 def effective(settings: Settings) -> Iterator[Effective]:
-    """All settings, section by section, with secrets masked."""
+    """All settings, section by section, with secrets masked. A section that may be absent is left out if it is."""
     for section, cls in SECTIONS.items():
         values = getattr(settings, section)
-        for key in cls.model_fields:
+        for key in cls.model_fields if values is not None else ():
             is_default = key not in values.model_fields_set
             yield Effective(variable(section, key), _shown(getattr(values, key)), is_default)
 
@@ -53,6 +54,8 @@ def _shown(value: object) -> Value:
             return [secrets.masked(str(part)) for part in parts]
         case dict(held):
             return {key: _held(key, each) for key, each in held.items()}
+        case Section():
+            return {key: str(each) for key, each in value.model_dump(exclude_none=True).items()}
     return secrets.masked(str(value))
 
 

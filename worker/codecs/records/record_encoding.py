@@ -47,15 +47,19 @@ class RecordEncoding:
         for at, why in mapped.faults.items():
             faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))
         for at in mapped.passed_over:
-            faults[at] = _PASSED_OVER
+            faults.setdefault(at, _PASSED_OVER)
         good, rows = mapped.good, self._rows(mapped)
         places: Sequence[int] = range(len(good))
-        faults |= {index: each for index, each in zip(good, rows, strict=True) if isinstance(each, Fault)}
+        if Fault in set(map(type, rows)):
+            faults |= {index: each for index, each in zip(good, rows, strict=True) if isinstance(each, Fault)}
         if faults:
             places = [place for place in places if good[place] not in faults]
-        kinds = [self._kind(forms[good[place]]) for place in places]
+        if forms.count(forms[0]) == len(forms):
+            kinds = [self._kind(forms[0])] * len(places)
+        else:
+            kinds = [self._kind(forms[good[place]]) for place in places]
         parts = [
-            self._part(kinds[own[0]], [places[at] for at in own], mapped, rows)
+            self._part(kinds[own[0]], own if len(own) == len(good) else [places[at] for at in own], mapped, rows)
             for own in grouped(range(len(places)), kinds, keeps_order=self._keeps_order)
         ]
         return parts, list(faults.items())

@@ -92,19 +92,12 @@ def fields_of(
     outputs: Sequence[TensorSpec],
     inputs: Collection[str] = (),
     labels: Sequence[str] = (),
-    kept: Collection[str] = (),
 ) -> list[Field]:
     """The fields of these entries; without any, all outputs under their own names. Raises `BadConfiguration`.
 
-    `inputs` are the names of the model's inputs, `labels` the classes that the model's folder names, and `kept` the
-    record's fields that the answer keeps.
+    `inputs` are the names of the model's inputs, and `labels` the classes that the model's folder names.
     """
     entries = answer or {spec.name: {"output": spec.name} for spec in outputs}
-    if clash := sorted(set(kept).intersection(entries)):
-        cure = "give the answer's another name" if answer else "name the answer's fields in [records.answer]"
-        raise BadConfiguration(
-            f"[records.answer] {clash[0]}: the answer keeps a field of the record of that name; {cure}"
-        )
     return [_Entry(name, outputs, inputs, labels).field(entry) for name, entry in entries.items()]
 
 

@@ -17,7 +17,7 @@ from worker.inference.model_loading import inspect
 from worker.settings import load
 from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder
-from worker.tools.init.settings_file import settings_file
+from worker.tools.settings_file import settings_file
 
 # Values for settings that neither an option nor the environment has.
 _UNNAMED = {

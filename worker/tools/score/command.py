@@ -25,6 +25,7 @@ from worker.core.failures import BadConfiguration, Incomplete
 from worker.inference.model import Model
 from worker.inference.model_loading import load_as_set
 from worker.inference.row_independence import independence
+from worker.scorer import Scorer
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.signals import STOPPING
 from worker.terminal.command_line import with_options
@@ -33,7 +34,7 @@ from worker.tools.lines import lines
 from worker.tools.options import ScoreOrder
 from worker.tools.score.inputs import RowFile, line_portions
 from worker.tools.score.outputs import Results, results_for
-from worker.tools.score.scorer import Portion, Scored, Scorer
+from worker.tools.score.portions import Portion, Scored, scored
 
 # Limits of a portion. Batches: a small model answers 64 rows in 60 µs, and handing a portion to a thread and back costs
 # as much. Seconds of the model: Ctrl-C should work soon. Bytes of rows: more would leave the processor's cache before
@@ -55,10 +56,10 @@ def score(order: ScoreOrder) -> int:
     began, scorer = time.monotonic(), Scorer(model, settings)
     with ExitStack() as closing:
         portions, total = _portions(order, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, model.signature, scorer.codec.messages))
+        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages))
         with _bar(order, total) as show, _stop_signal() as is_stopped:
-            for scored in _ahead(portions, scorer, lanes + 1, is_stopped):
-                results.write(scored)
+            for outcomes in _ahead(portions, scorer, lanes + 1, is_stopped):
+                results.write(outcomes)
                 show(results.outcomes)
         results.is_complete = not is_stopped.is_set() or results.outcomes == total
     seconds, answered = time.monotonic() - began, count(results.outcomes, results.unit)
@@ -78,7 +79,7 @@ def _ahead(portions: Iterator[Portion], scorer: Scorer, threads: int, is_stopped
             if is_stopped.is_set():
                 break
             if portion:
-                waiting.append(pool.submit(scorer.portion, portion))
+                waiting.append(pool.submit(scored, scorer, portion))
             while len(waiting) > (threads if portion else 0):  # an empty portion means a silent pipe: finish all
                 yield waiting.popleft().result()
         while waiting:
@@ -117,7 +118,7 @@ def _portions(
         file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
         found, longest = lines(file, order.name), settings.kafka.max_request_bytes
         return line_portions(found, order.name, longest, lambda: batches() * batch), None
-    rows = RowFile(order.file, order.name, scorer.model.signature, OCTETS if order.wants_arrays else JSON)
+    rows = RowFile(order.file, order.name, scorer.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, PORTION_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
     return rows.portions(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
 

@@ -22,7 +22,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.terminal.terminal import aside, count, say
 from worker.tools.closing import Closing
 from worker.tools.options import ScoreOrder
-from worker.tools.score.scorer import Scored
+from worker.tools.score.portions import Scored
 
 STDOUT = 1
 Messages = Callable[[Sequence[Answer]], Sequence[Fields]]

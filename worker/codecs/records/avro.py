@@ -1,0 +1,184 @@
+"""Reads Avro records: a function is made for each type of the writer's schema, and they call one another.
+
+    (value, at) ─▶ read of a type ─▶ (what stands there as a Python value, where the next one begins)
+    (value, at) ─▶ skip of a type ─▶ where the next one begins
+
+Fields that nobody wants are skipped. The names and types are the writer's, so a field that is gone is missing, a wider
+number is a number, and a renamed field is found by the alias that its schema gives it. A value may hold anything. Each
+function goes forwards only, and one that finds too few bytes may go past the end: the record's end tells.
+
+`fastavro`, in C, takes 1.4 times as long for 15 fields of which 12 are wanted, and 2.4 times when it projects them. A
+record that is nested deeply enough ends its process, and it takes negative sizes and indexes for what they are not
+(2026-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from worker.codecs.records.avro_containers import (
+    ERRORS,
+    Step,
+    all_of,
+    array,
+    array_of_floats,
+    converted,
+    enum,
+    fixed,
+    items_skip,
+    map_of,
+    record,
+    union,
+    union_skip,
+    why,
+)
+from worker.codecs.records.avro_logical import converter
+from worker.codecs.records.avro_schema import PRIMITIVES, AvroSchema, Type, called
+from worker.codecs.records.avro_values import (
+    ITEM_FORMATS,
+    READS,
+    SIZES,
+    SKIPS,
+    Read,
+    Skip,
+    skipping,
+)
+from worker.codecs.records.framing import Frame
+from worker.codecs.records.wanted import (
+    WHOLE,
+    Budget,
+    Unreadable,
+    Wanted,
+    below,
+    below_each,
+    is_whole,
+    wanted_of,
+)
+from worker.core.failures import Reject
+from worker.core.schemas import RegisteredSchema
+
+
+class AvroRecords:
+    """Reads records of one writer's schema. Pure, and not for several threads."""
+
+    def __init__(self, schema: RegisteredSchema, wanted: Collection[tuple[str, ...]] | None) -> None:
+        """Reads the fields of these paths, or the whole record. Raises `Reject` if the schema cannot be read."""
+        self._name = called(schema)
+        self._budget = Budget()
+        types = AvroSchema(schema)
+        try:
+            self._read = _Readers(types, self._budget).of(types.root, wanted_of(wanted))
+        except (LookupError, RecursionError) as error:
+            raise Reject(f"{self._name} cannot be read as an Avro schema") from error
+
+    def read(self, value: bytes, frame: Frame) -> dict[str, Any]:
+        """The wanted fields of a record by name, without those that its schema lacks. Raises `Reject`."""
+        self._budget.renew()
+        try:
+            fields, end = self._read(value, frame.start)
+        except ERRORS as error:
+            raise self._refused(error) from None
+        if end != len(value):
+            raise self._refused(Unreadable(f"the value {'goes on after' if end < len(value) else 'ends before'} it"))
+        return fields  # type: ignore[no-any-return]  # a record is read as a dict
+
+    def _refused(self, error: Exception) -> Reject:
+        wrong = error if isinstance(error, Unreadable) else Unreadable(why(error))
+        return Reject(f"{wrong} (Avro, {self._name})")
+
+
+class _Readers:
+    """Makes the functions for the types of one schema. A named type has one for each set of fields wanted of it."""
+
+    def __init__(self, types: AvroSchema, budget: Budget) -> None:
+        self._types = types
+        self._budget = budget
+        self._reads: dict[tuple[str, Wanted], Read] = {}
+        self._skips: dict[str, Skip] = {}
+
+    def of(self, kind: Type, wanted: Wanted) -> Read:
+        """The function that reads a value of this type. Raises `LookupError`."""
+        match kind:
+            case str():
+                return READS.get(kind) or self._named(kind, wanted)
+            case list():
+                return union([self.of(branch, wanted) for branch in kind])
+            case {"type": "array", "items": item}:
+                form = ITEM_FORMATS.get(item) if isinstance(item, str) else None
+                return array_of_floats(*form) if form else array(self.of(item, below_each(wanted)), self._budget)
+            case {"type": "map", "values": inner}:
+                return map_of(self.of(inner, WHOLE), self._budget)
+        plain = kind["type"]
+        convert = converter(self._types.definition(plain)["type"], kind)
+        read = self.of(plain, wanted)
+        return read if convert is None else converted(read, convert)
+
+    def _named(self, name: str, wanted: Wanted) -> Read:
+        key = (name, wanted)
+        if key not in self._reads:
+            self._reads[key] = lambda value, at: self._reads[key](value, at)  # noqa: PLW0108  # looked up when it runs: a record may hold its own kind
+            self._reads[key] = self._defined(self._types.named[name], wanted)
+        return self._reads[key]
+
+    def _defined(self, given: Mapping[str, Any], wanted: Wanted) -> Read:
+        if given["type"] == "enum":
+            return enum(given["symbols"])
+        if given["type"] == "fixed":
+            return fixed(given["size"])
+        names = {field["name"] for field in given["fields"]}
+        steps: list[Step] = []
+        for field in given["fields"]:
+            key = _key(field, names, wanted)
+            go = self.skip(field["type"]) if key is None else self.of(field["type"], below(wanted, key))
+            steps.append((field["name"], key, go))
+        return record(steps, self._limit(given["fields"]))
+
+    def _limit(self, fields: Sequence[Mapping[str, Any]]) -> Budget | None:
+        """The limit for records that may take no bytes: with 40 types, each twice in the next one, they are 2**40."""
+        return None if any(_takes_bytes(field["type"]) for field in fields) else self._budget
+
+    def skip(self, kind: Type) -> Skip:
+        """The function that goes over a value of this type. Raises `LookupError`."""
+        match kind:
+            case str():
+                return SKIPS.get(kind) or self._named_skip(kind)
+            case list():
+                return union_skip([self.skip(branch) for branch in kind])
+            case {"type": "array", "items": item}:
+                size = SIZES.get(item) if isinstance(item, str) else None
+                return items_skip(self.skip(item), size, self._budget)
+            case {"type": "map", "values": inner}:
+                return items_skip(all_of([SKIPS["string"], self.skip(inner)]), None, self._budget)
+        return self.skip(kind["type"])
+
+    def _named_skip(self, name: str) -> Skip:
+        if name not in self._skips:
+            self._skips[name] = lambda value, at: self._skips[name](value, at)  # noqa: PLW0108  # as above
+            given = self._types.named[name]
+            if given["type"] == "enum":
+                self._skips[name] = SKIPS["int"]
+            elif given["type"] == "fixed":
+                self._skips[name] = skipping(given["size"])
+            else:
+                self._skips[name] = all_of(
+                    [self.skip(field["type"]) for field in given["fields"]], self._limit(given["fields"])
+                )
+        return self._skips[name]
+
+
+def _takes_bytes(kind: Type) -> bool:
+    """True if a value of this type surely takes a byte."""
+    if isinstance(kind, dict):
+        return kind["type"] in ("array", "map") or _takes_bytes(kind["type"])
+    return isinstance(kind, list) or kind in PRIMITIVES - {"null"}
+
+
+def _key(field: Mapping[str, Any], names: Collection[str], wanted: Wanted) -> str | None:
+    """The name by which a field is wanted: its own, or an alias that no other field has."""
+    own = field["name"]
+    called_for = {path[0] for path in wanted if path}
+    return next(
+        (key for key in [own, *field["aliases"]] if key in called_for and (key == own or key not in names)),
+        own if is_whole(wanted) else None,
+    )

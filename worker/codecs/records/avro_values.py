@@ -1,0 +1,116 @@
+"""Reads and skips Avro's primitive values. A function that finds too few bytes may return a place past the end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from worker.codecs.records.wanted import Unreadable
+
+Read = Callable[[bytes, int], tuple[Any, int]]
+Skip = Callable[[bytes, int], int]
+
+_LONGEST_NUMBER = 64  # bits
+
+
+def number(value: bytes, at: int) -> tuple[int, int]:
+    """An int or a long: seven bits a byte, the lowest ones first, and the sign in the lowest bit."""
+    folded = value[at]
+    at += 1
+    if folded > 127:
+        folded, at = _rest(value, at, folded & 127)
+    return (folded >> 1) ^ -(folded & 1), at
+
+
+def _rest(value: bytes, at: int, folded: int) -> tuple[int, int]:
+    """A number of several bytes, of which the first one has been read."""
+    for shift in range(7, _LONGEST_NUMBER, 7):
+        byte = value[at]
+        at += 1
+        folded |= (byte & 127) << shift
+        if byte < 128:
+            if folded >> _LONGEST_NUMBER:
+                break
+            return folded, at
+    raise Unreadable(f"expected a number of at most {_LONGEST_NUMBER} bits")
+
+
+def size_of(value: bytes, at: int) -> tuple[int, int]:
+    size, at = number(value, at)
+    if size < 0:
+        raise Unreadable("expected a length, got a negative one")
+    return size, at
+
+
+def bytes_of(value: bytes, at: int) -> tuple[bytes, int]:
+    size, at = size_of(value, at)
+    end = at + size
+    return value[at:end], end
+
+
+def text(value: bytes, at: int) -> tuple[str, int]:
+    size = value[at]
+    if size & 129:  # negative, or of several bytes
+        size, at = size_of(value, at)
+    else:
+        at += 1
+        size >>= 1
+    end = at + size
+    return value[at:end].decode(), end
+
+
+def _null(value: bytes, at: int) -> tuple[None, int]:  # noqa: ARG001  # a `Read`
+    return None, at
+
+
+def _boolean(value: bytes, at: int) -> tuple[bool, int]:
+    byte = value[at]
+    if byte > 1:
+        raise Unreadable("expected a boolean")
+    return byte == 1, at + 1
+
+
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_unpack_float, _unpack_double = _FLOAT.unpack_from, _DOUBLE.unpack_from
+
+
+def _float(value: bytes, at: int) -> tuple[float, int]:
+    return _unpack_float(value, at)[0], at + 4
+
+
+def _double(value: bytes, at: int) -> tuple[float, int]:
+    return _unpack_double(value, at)[0], at + 8
+
+
+def _skip_number(value: bytes, at: int) -> int:
+    return number(value, at)[1]
+
+
+def _skip_bytes(value: bytes, at: int) -> int:
+    size, at = size_of(value, at)
+    return at + size
+
+
+def skipping(size: int) -> Skip:
+    return lambda _, at: at + size
+
+
+READS: Mapping[str, Read] = {
+    "null": _null,
+    "boolean": _boolean,
+    "int": number,
+    "long": number,
+    "float": _float,
+    "double": _double,
+    "bytes": bytes_of,
+    "string": text,
+}
+# The format of arrays whose items are read at once, and the bytes of an item.
+ITEM_FORMATS: Mapping[str, tuple[str, int]] = {"float": ("f", 4), "double": ("d", 8)}
+SIZES: Mapping[str, int] = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+SKIPS: Mapping[str, Skip] = {
+    **{kind: skipping(size) for kind, size in SIZES.items()},
+    **dict.fromkeys(("int", "long"), _skip_number),
+    **dict.fromkeys(("bytes", "string"), _skip_bytes),
+}

@@ -1,0 +1,240 @@
+"""Reads Protobuf records: the library parses the message, and a function made for its type takes the wanted fields.
+
+| a field                                           | is                                                    |
+|---|---|
+| with presence (`optional`, `oneof`, a message)    | missing unless it is set                              |
+| without                                           | its default, 0 or an empty text, where nobody set it  |
+| an enum                                           | the name; a number that has no name is the number     |
+| `google.protobuf.Timestamp`                       | an instant, cut to microseconds                       |
+| `google.protobuf.Int64Value` and the other boxes  | the value in the box                                  |
+| `confluent.type.Decimal`, `google.type.Decimal`   | a decimal                                             |
+
+The library itself bounds how deeply messages nest (100), and refuses texts that are not UTF-8. Those of proto2 it gives
+as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from operator import attrgetter
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from worker.codecs.records.avro_logical import decimal_of, instant_of
+from worker.codecs.records.avro_schema import called
+from worker.codecs.records.avro_values import number
+from worker.codecs.records.framing import Frame
+from worker.codecs.records.protobuf_schema import ProtobufSchema
+from worker.codecs.records.wanted import (
+    WHOLE,
+    Budget,
+    Unreadable,
+    Wanted,
+    below,
+    below_each,
+    wanted_of,
+    within,
+)
+from worker.core.failures import Reject
+from worker.core.schemas import RegisteredSchema
+
+Take = Callable[[Any], Any]
+
+# A parsed message has room for each of its fields, and takes two bytes: 40 KB of messages with 1,000 fields are 160 MB.
+_MOST_PARSED = 256 * 2**20
+_BYTES_OF_FIELD = 8
+_DEEPEST_PLACE = 100
+_ERRORS = (Unreadable, OverflowError, InvalidOperation)
+
+
+def _why(error: Exception) -> str:
+    return "expected an instant of the years 1 to 9999" if isinstance(error, OverflowError) else "expected a decimal"
+
+
+class ProtobufRecords:
+    """Reads records of one writer's schema. Pure, and not for several threads. Owns a reader for each message of it."""
+
+    def __init__(self, schema: RegisteredSchema, wanted: Collection[tuple[str, ...]] | None) -> None:
+        """Reads the fields of these paths, or the whole record. Raises `Reject` if the schema cannot be read."""
+        self._name = called(schema)
+        self._schema = ProtobufSchema(schema)
+        self._wanted = wanted_of(wanted)
+        self._budget = Budget()
+        self._messages: dict[tuple[int, ...], tuple[Any, Take]] = {}
+        self._most_bytes = _MOST_PARSED // (1 + self._schema.most_fields * _BYTES_OF_FIELD // 2)
+
+    def read(self, value: bytes, frame: Frame) -> dict[str, Any]:
+        """The wanted fields of a record by name, without those that are not set. Raises `Reject`."""
+        self._budget.renew()
+        try:
+            place, start = self._place(value, frame)
+            message, take = self._message(place)
+            if len(value) - start > self._most_bytes:
+                raise Unreadable(f"expected at most {self._most_bytes} bytes of messages with so many fields")
+            return take(message.FromString(value[start:]))  # type: ignore[no-any-return]  # a message is taken as a dict
+        except DecodeError:
+            raise self._refused(Unreadable("expected a Protobuf message")) from None
+        except _ERRORS as error:
+            raise self._refused(error) from None
+
+    def _place(self, value: bytes, frame: Frame) -> tuple[tuple[int, ...], int]:
+        """The place of the message in the schema, and where it begins."""
+        if frame.place:
+            return _place_at(frame.place, 0)[0], frame.start
+        return _place_at(value, frame.start)
+
+    def _message(self, place: tuple[int, ...]) -> tuple[Any, Take]:
+        if place not in self._messages:
+            kind = self._schema.message(place)
+            self._messages[place] = (GetMessageClass(kind), _Takers(self._budget).of(kind, self._wanted))
+        return self._messages[place]
+
+    def _refused(self, error: Exception) -> Reject:
+        wrong = error if isinstance(error, Unreadable) else Unreadable(_why(error))
+        return Reject(f"{wrong} (Protobuf, {self._name})")
+
+
+def _place_at(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """The indexes of a message, and where they end. A single 0 is the first message."""
+    try:
+        count, at = number(value, at)
+        if not count:
+            return (0,), at
+        if not 0 < count <= _DEEPEST_PLACE:
+            raise Unreadable("expected the place of a message in its schema")
+        place: list[int] = []
+        for _ in range(count):
+            index, at = number(value, at)
+            place.append(index)
+    except IndexError:
+        raise Unreadable("expected the place of a message in its schema") from None
+    return tuple(place), at
+
+
+class _Takers:
+    """Makes the functions that take fields from messages, one for each type and what is wanted of it."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._made: dict[tuple[str, Wanted], Take] = {}
+
+    def of(self, kind: Any, wanted: Wanted) -> Take:
+        """The function that makes the value of a message."""
+        if (value := _VALUES.get(kind.full_name)) is not None:
+            return value
+        key = (kind.full_name, wanted)
+        if key not in self._made:
+            self._made[key] = lambda message: self._made[key](message)  # noqa: PLW0108  # looked up when it runs: a message may hold its own kind
+            self._made[key] = self._fields(kind, wanted)
+        return self._made[key]
+
+    def _fields(self, kind: Any, wanted: Wanted) -> Take:
+        chosen = [field for field in kind.fields if below(wanted, field.name)]
+        plain = [field for field in chosen if not field.has_presence and self._taker(field, wanted) is None]
+        others = [
+            (field.name, field.has_presence, self._taker(field, wanted)) for field in chosen if field not in plain
+        ]
+        return _taking([field.name for field in plain], others, {field.number: field.name for field in chosen})
+
+    def _taker(self, field: Any, wanted: Wanted) -> Take | None:
+        """The function that makes the value of a field; None if it is the value."""
+        inner = below(wanted, field.name)
+        if not field.is_repeated:
+            return self._single(field, inner)
+        kind = field.message_type
+        if kind is None or not kind.GetOptions().map_entry:
+            return _each(self._single(field, below_each(inner)), self._cost(kind), self._budget)
+        held = kind.fields_by_name["value"]
+        return _entries(self._single(held, WHOLE), self._cost(held.message_type), self._budget)
+
+    def _single(self, field: Any, wanted: Wanted) -> Take | None:
+        if field.message_type is not None:
+            return self.of(field.message_type, wanted)
+        if field.enum_type is not None:
+            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            return lambda chosen: names.get(chosen, chosen)
+        return None
+
+    @staticmethod
+    def _cost(kind: Any) -> int:
+        """How many items of the budget a message is: it has its fields where its bytes have none."""
+        return 1 if kind is None else 1 + len(kind.fields) // 8
+
+
+def _taking(plain: Sequence[str], others: Sequence[tuple[str, bool, Take | None]], numbers: Mapping[int, str]) -> Take:
+    """Takes fields that are as they are, and others that may be missing, or are made of what stands there."""
+    get = attrgetter(*plain) if len(plain) > 1 else lambda message: [getattr(message, name) for name in plain]
+
+    def take(message: Any) -> dict[str, Any]:
+        unknown = UnknownFieldSet(message)
+        if len(unknown):
+            _judge(unknown, numbers)
+        try:
+            fields = dict(zip(plain, get(message), strict=True))
+            name = ""
+            for name, may_miss, make in others:
+                if may_miss and not message.HasField(name):
+                    continue
+                given = getattr(message, name)
+                fields[name] = given if make is None else make(given)
+        except _ERRORS as error:
+            raise within(f".{name}", error, _why) from None
+        return fields
+
+    return take
+
+
+def _judge(unknown: Any, numbers: Mapping[int, str]) -> None:
+    """A field that the schema has is unknown if it came as another type. By its absence it would be a default."""
+    for field in unknown:
+        if (name := numbers.get(field.field_number)) is not None:
+            raise within(f".{name}", Unreadable("it came as another type than its schema says"), _why)
+
+
+def _each(make: Take | None, cost: int, budget: Budget) -> Take:
+    if make is None:
+        return list
+
+    def take(items: Any) -> list[Any]:
+        budget.take(len(items) * cost)
+        return [make(item) for item in items]
+
+    return take
+
+
+def _entries(make: Take | None, cost: int, budget: Budget) -> Take:
+    def take(items: Any) -> dict[Any, Any]:
+        budget.take(len(items) * cost)
+        return {key: items[key] if make is None else make(items[key]) for key in items}
+
+    return take
+
+
+def _timestamp(message: Any) -> datetime:
+    return instant_of(message.seconds, message.nanos // 1000)
+
+
+def _decimal(message: Any) -> Decimal:
+    return decimal_of(message.value, message.scale)
+
+
+def _decimal_text(message: Any) -> Decimal:
+    text = message.value
+    if len(text) > 1_000:
+        raise Unreadable("expected a decimal of at most 1,000 digits")
+    return Decimal(text)
+
+
+_boxed = attrgetter("value")
+_BOXES = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+_VALUES: Mapping[str, Take] = {
+    "google.protobuf.Timestamp": _timestamp,
+    "google.type.Decimal": _decimal_text,
+    "confluent.type.Decimal": _decimal,
+    **{f"google.protobuf.{box}Value": _boxed for box in _BOXES},
+}

@@ -1,0 +1,121 @@
+"""The preparation of texts: a field, or a pair of fields, becomes the inputs of an encoder.
+
+text, text_pair ──▶ input_ids, attention_mask, token_type_ids (of these, the model's own)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from worker.core.failures import BadConfiguration, RowFault, listed
+from worker.core.records import Array
+from worker.core.tensors.specs import TensorSpec
+from worker.inference.hugging_face import Folder
+from worker.inference.records.parts import Column, Prepared
+from worker.inference.records.tokenizer import BoundedTokenizer, Tokens
+
+TEXT, PAIR = "text", "text_pair"
+_IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
+
+
+class Texts:
+    """Makes an encoder's inputs of texts. The rows are as long as their texts, or all as long as the model demands."""
+
+    def __init__(
+        self, tokenizer: BoundedTokenizer, inputs: Sequence[TensorSpec], fields: Sequence[str], pad: int
+    ) -> None:
+        """`inputs` are the ones to make. `fields` are one or two names for messages.
+
+        `pad` is the id of the token that lengthens rows. Without a mask the model would look at it, so only texts of
+        equal length share a run then.
+        """
+        self.makes: Collection[str] = [spec.name for spec in inputs]
+        self.takes = [TensorSpec(name, "BYTES", ()) for name in (TEXT, PAIR)[: len(fields)]]
+        self._tokenizer = tokenizer
+        self._inputs = inputs
+        self._fields = " and ".join(fields)
+        self._length = fixed_length(inputs)
+        self._has_mask = _MASK in self.makes
+        self._pads = {_IDS: pad}
+        self._blank = Tokens([pad], [0])
+
+    def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
+        """The inputs of these texts. A text without tokens is a fault of its row."""
+        texts, *pairs = [feeds[spec.name].tolist() for spec in self.takes]
+        found = self._tokenizer.tokens(list(zip(texts, *pairs, strict=True)) if pairs else texts)
+        faults = {row: one for row, one in enumerate(found) if isinstance(one, RowFault)}
+        tokens = [self._blank if isinstance(one, RowFault) else one for one in found]
+        return Prepared(
+            {spec.name: self._column(spec, tokens) for spec in self._inputs},
+            {row: fault._replace(message=f"{self._fields}: {fault.message}") for row, fault in faults.items()},
+        )
+
+    def _column(self, spec: TensorSpec, tokens: Sequence[Tokens]) -> Column:
+        if spec.name == _MASK:
+            ones = np.ones(self._tokenizer.max_tokens, spec.dtype)
+            rows = [ones[: len(ids)] for ids, _ in tokens]
+        else:
+            rows = [np.array(types if spec.name == _TYPES else ids, spec.dtype) for ids, types in tokens]
+        pad = self._pads.get(spec.name, 0)
+        if self._length is None:
+            return Column(rows, pad if self._has_mask else None)
+        full = np.full((len(rows), self._length), pad, spec.dtype)
+        for row, own in zip(full, rows, strict=True):
+            row[: len(own)] = own
+        return Column(full)
+
+
+def fixed_length(inputs: Sequence[TensorSpec]) -> int | None:
+    """The length that all rows of these inputs have; None: any."""
+    return next((spec.dims[0] for spec in inputs if spec.dims[0] is not None), None)
+
+
+def texts_of(section: Mapping[str, Any], inputs: Sequence[TensorSpec], folder: Folder | None = None) -> Texts:
+    """The preparation that `[records.text]` asks for, with a model of these inputs.
+
+    The setting's `max_tokens` comes first, then the folder's, then the tokenizer's own, then the most that the model
+    takes. Raises `BadConfiguration`.
+    """
+    made = [spec for spec in inputs if spec.name in (_IDS, _MASK, _TYPES)]
+    for spec in made:
+        if len(spec.dims) != 1 or spec.datatype not in ("INT32", "INT64"):
+            raise BadConfiguration(f"[records.text] {spec}: expected INT64[batch, tokens], which tokens can be")
+    if _IDS not in [spec.name for spec in made]:
+        takes = listed(inputs)
+        raise BadConfiguration(
+            f"[records.text] the model takes {takes}, and no {_IDS}: export an encoder (docs/models.md)"
+        )
+    known = folder or Folder(Path())
+    tokenizer, wanted = section["tokenizer"] or known.tokenizer, section["max_tokens"]
+    if tokenizer is None:
+        raise BadConfiguration(_without_tokenizer(folder))
+    most = min((n for n in (known.positions, fixed_length(made)) if n is not None), default=None)
+    if wanted is not None and most is not None and wanted > most:
+        raise BadConfiguration(f"[records.text] max_tokens: {wanted} are more than the model takes, which is {most}")
+    bounded = BoundedTokenizer(
+        Path(tokenizer),
+        is_pair=section["pair"] is not None,
+        has_types=any(spec.name == _TYPES for spec in made),
+        max_tokens=wanted or known.max_tokens,
+        most=most,
+    )
+    pad = next((n for n in (bounded.pad_token, known.pad_token) if n is not None), 0)
+    fields = [_written(section[name]) for name in ("field", "pair") if section[name] is not None]
+    return Texts(bounded, made, fields, pad)
+
+
+def _written(path: str | Sequence[str]) -> str:
+    return path if isinstance(path, str) else ".".join(path)
+
+
+def _without_tokenizer(folder: Folder | None) -> str:
+    if folder is None:
+        return "[records.text] tokenizer: name the tokenizer.json of the model"
+    return (
+        f"[records.text] {folder.path} has no tokenizer.json: name one as `tokenizer`, or have it written by "
+        f"`AutoTokenizer.from_pretrained({str(folder.path)!r}).save_pretrained({str(folder.path)!r})`"
+    )
