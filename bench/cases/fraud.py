@@ -15,7 +15,8 @@ from bench.requests import Request
 from bench.tables import Section
 from bench.turns import over_requests
 from tests.models import save
-from tests.records_models import CLASSES, FLOATS, Payment, as_avro, as_json, columns, fraud, payments, pipeline, table
+from tests.payments import CLASSES, FLOATS, Payment, as_avro, as_json, columns, payments
+from tests.records_models import fraud, pipeline, table
 
 KINDS = 10_000  # different payments
 USUAL = 400_000
