@@ -95,7 +95,7 @@ def _not_answered(
         return f"it is not clear which field feeds {', '.join(proposal.open)}: complete these lines of [records]"
     try:
         scorer = Scorer(load_as_set(settings.model, settings.batching), with_records(settings, proposal, folder))
-        refused = show_trial(screen, scorer, records, proposal.fed_by)
+        refused = show_trial(screen, scorer, records)
     except BadConfiguration as refusal:
         return f"the proposal could not be tried: {refusal}"
     return f"{refused} of {count(len(records), 'record')} got no answer" if refused else None

@@ -75,7 +75,7 @@ class FieldsForInputs:
         if source is None:
             return None
         self._taken.append(seen)
-        return Entry("inputs", spec.name, source, f"{seen}.{_doubts(source, seen, takes_nan=self._takes_nan)}")
+        return Entry("inputs", spec.name, source, f"{seen}.{self._doubts(spec, source, seen)}")
 
     def _vector(self, spec: TensorSpec) -> Entry | None:
         """As many numeric fields as the input has elements, without and then with ids, booleans and decimals."""
@@ -87,7 +87,7 @@ class FieldsForInputs:
             if len(fields) == spec.dims[0] and None not in sources:
                 self._taken += fields
                 told = "; ".join(map(str, fields))
-                doubts = map(partial(_doubts, takes_nan=self._takes_nan), sources, fields)
+                doubts = map(partial(self._doubts, spec), sources, fields)
                 order = f"{len(fields)} fields in the order of the records: confirm that it is the training's."
                 return Entry("inputs", spec.name, sources, f"{order} {told}.{''.join(dict.fromkeys(doubts))}")
         return None
@@ -100,6 +100,21 @@ class FieldsForInputs:
         wide = [seen for seen in free if seen.kind in _LIKE_NUMBERS]
         yield [seen for seen in wide if not is_id(seen)]
         yield wide
+
+    def _doubts(self, spec: TensorSpec, source: Any, seen: Seen) -> str:
+        """What the operator must look at, as sentences."""
+        table = source if isinstance(source, dict) else {}
+        told = ""
+        if "names" in table:
+            told += f" The numbers of these names are guessed: {_CONFIRM}; another name is refused."
+        if "default" in table:
+            told += f" The default stands for a missing one: {_CONFIRM}."
+            if spec.is_float:
+                told += ' A model that takes NaN needs none, with [model] non_finite_input = "allow".'
+        elif seen.lacks:
+            is_nan = self._takes_nan and spec.is_float and "names" not in table
+            told += " A missing one is NaN." if is_nan else " A record without it is refused."
+        return told
 
     def _none(self, spec: TensorSpec) -> Entry:
         kinds = (Kind.TEXT,) if spec.is_text else _LIKE_NUMBERS
@@ -156,21 +171,6 @@ def _default(spec: TensorSpec, more: Mapping[str, Any]) -> dict[str, Any]:
     if "names" in more or more.get("as", "decimal") not in ("decimal", "boolean"):
         return {}  # no name and no instant stands for a missing one
     return {"default": False if more.get("as") == "boolean" else spec.blank}
-
-
-def _doubts(source: Any, seen: Seen, *, takes_nan: bool) -> str:
-    """What the operator must look at, as sentences."""
-    table = source if isinstance(source, dict) else {}
-    told = ""
-    if "names" in table:
-        told += f" The numbers of these names are guessed: {_CONFIRM}; another name is refused."
-    if "default" in table:
-        told += f" The default stands for a missing one: {_CONFIRM}."
-        if not isinstance(table["default"], str | bool):
-            told += ' A model that takes NaN needs none, with [model] non_finite_input = "allow".'
-    elif seen.lacks:
-        told += " A missing one is NaN." if takes_nan and "names" not in table else " A record without it is refused."
-    return told
 
 
 def is_id(seen: Seen) -> bool:

@@ -16,7 +16,6 @@ from worker.tools.records.sample import Kind, Sample, is_picture
 
 TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 VALUE = "$value"
-_SERVED = {"text": "text", "image": "image"}  # the inputs that a table's fields feed
 
 
 class Proposal(NamedTuple):
@@ -32,15 +31,6 @@ class Proposal(NamedTuple):
             if value is not None:
                 (made.setdefault(table, {}) if table else made)[name] = value
         return made
-
-    @property
-    def fed_by(self) -> dict[str, str]:
-        """The fields of each input, in words."""
-        return {
-            _SERVED.get(entry.table, entry.name): _in_words(entry.value)
-            for entry in self.entries
-            if entry.table == "inputs" or (entry.table in _SERVED and entry.name == "field")
-        }
 
     @property
     def open(self) -> Sequence[str]:
@@ -140,9 +130,3 @@ def _fields_of(spec: TensorSpec) -> Iterator[Entry]:
         yield Entry("answer", "score", f"{spec.name}[1]", f"{said} The probability of the second class.")
     else:
         yield Entry("answer", spec.name, spec.name, said)
-
-
-def _in_words(source: Any) -> str:
-    if isinstance(source, list):
-        return ", ".join(map(_in_words, source))
-    return _in_words(source["field"]) if isinstance(source, dict) else str(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,18 +20,19 @@ MOST_COLUMNS = 5  # of inputs, and of fields of the answer
 _MOST_ELEMENTS, _LONGEST = 4, 28
 
 
-def show_trial(screen: Console, scorer: Scorer, records: Sequence[Record], fed_by: Mapping[str, str]) -> int:
+def show_trial(screen: Console, scorer: Scorer, records: Sequence[Record]) -> int:
     """Answer these records, and show each with its tensors and its answer. Returns how many have no answer.
 
-    `fed_by`: the fields of each input, in words. Raises `ModelBroken`.
+    Raises `ModelBroken`.
     """
-    answers = scorer.records(records)
+    assert scorer.mapping is not None
+    answers, fed_by = scorer.records(records), scorer.mapping.fed_by
     inputs = scorer.signature.inputs[:MOST_COLUMNS]
     fields = [spec.name for spec in scorer.signature.outputs[:MOST_COLUMNS]]
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column(Text("record", "dim"), overflow="fold")
     for spec in inputs:
-        table.add_column(Text(printable(f"{spec.name}\n← {fed_by.get(spec.name, '')}")), overflow="fold")
+        table.add_column(Text(printable(f"{spec.name}\n← {', '.join(map(str, fed_by[spec.name]))}")), overflow="fold")
     for name in fields:
         table.add_column(Text(printable(f"→ {name}"), "bold"), overflow="fold")
     refused: list[str] = []
