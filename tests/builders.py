@@ -17,6 +17,7 @@ from tests.fakes import (
     FakeLanes,
     FakeOutsideStore,
     FakeRestorer,
+    FakeSchemas,
     FakeSignals,
     FakeSink,
     FakeSource,
@@ -169,6 +170,7 @@ class World:
         self.lanes.hangs = hangs
         self.events = FakeEvents()
         self.signals = FakeSignals()
+        self.schemas = FakeSchemas(self.clock)
         self.ledger = LEDGERS[self.order]()
         self.punctuality = Punctuality(self.clock, self.conduct.lanes)
         self.policies = {MODEL: replace(self.policy, buckets=self.served.buckets)}
@@ -182,6 +184,7 @@ class World:
                 keeps_order=self.has_state,
                 rejections=rejections,
                 tell=self.events.rejected,
+                schemas=self.schemas,
             )
             if self.wire is None
             else Codec([self.served], self.wire, self.events.rejected, rejections)
@@ -233,6 +236,7 @@ class World:
             clock=self.clock,
             states=self.states,
             first=self.first,
+            schemas=self.schemas,
         )
         self.worker = Worker(parts)
         self.admission = self.worker._admission

@@ -53,14 +53,16 @@ def record(
     value: bytes | None = None,
     at: float | None = None,
     timeout: float | None = None,
+    schema: int | None = None,
 ) -> Record:
     """A record with rows of one float: its own offset unless values are given.
 
-    It was published `at` and is to be answered within `timeout`, both in seconds.
+    It was published `at` and is to be answered within `timeout`, both in seconds. It names its `schema` in a header.
     """
-    headers = () if timeout is None else (("timeout-ms", b"%d" % round(timeout * 1000)),)
+    headers = [] if timeout is None else [("timeout-ms", b"%d" % round(timeout * 1000))]
+    headers += [] if schema is None else [("schema", b"%d" % schema)]
     value = floats(*(values or (offset,))) if value is None else value
-    return Record(partition, offset, key, value, headers, None if at is None else round(at * 1000))
+    return Record(partition, offset, key, value, tuple(headers), None if at is None else round(at * 1000))
 
 
 def chunk(

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading, Waiting
 from worker.core.failures import Code, KafkaFatal, RunFailure
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
@@ -37,6 +37,7 @@ from worker.core.records import (
     Timeout,
 )
 from worker.core.rejections import Rejections
+from worker.core.schemas import RegisteredSchema, SchemaName, UnknownSchema
 from worker.core.stalls import Stall
 from worker.ports import Assignments
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
@@ -137,6 +138,7 @@ class FakeSource:
         self.commits: list[dict[Partition, int]] = []
         self._not_begun: set[Partition] = set()  # assigned, but no record has come yet
         self.rewound: list[Sequence[Partition]] = []
+        self.held: set[Partition] = set()
         self.polls: list[tuple[int, float]] = []
         self.is_paused = self.is_closed = False
         self.lost_power = False  # the process that owns this consumer died: nothing more is committed
@@ -194,9 +196,20 @@ class FakeSource:
     def rewind(self, partitions: Sequence[Partition]) -> None:
         self._clock.stirred += 1
         self.rewound.append(partitions)
+        self.held.difference_update(partitions)
         for partition in self.next_offsets.keys() & set(partitions):
             at = self._broker.committed.get(partition, self._started_at[partition])
             self.next_offsets[partition] = self._started_at[partition] = at
+
+    def hold(self, partition: Partition, offset: int) -> None:
+        self._clock.stirred += 1
+        assert partition in self.next_offsets, f"{partition} is not ours to hold"
+        self.next_offsets[partition] = self._started_at[partition] = offset
+        self.held.add(partition)
+
+    def release(self, partition: Partition) -> None:
+        self._clock.stirred += 1
+        self.held.discard(partition)
 
     def positions(self) -> Mapping[Partition, int]:
         return {p: at for p in self._at_rest() if (at := self._past_markers(p)) > self._started_at[p]}
@@ -223,6 +236,8 @@ class FakeSource:
         return [] if self.is_paused else [(p, self._position(p)) for p in self.next_offsets if self._is_open(p)]
 
     def _is_open(self, partition: Partition) -> bool:
+        if partition in self.held:
+            return False
         return partition not in self._not_begun or not self._told().is_in_doubt(partition)
 
     def _position(self, partition: Partition) -> int:
@@ -262,6 +277,7 @@ class FakeSource:
         for partition in partitions:
             del self.next_offsets[partition]
             self._not_begun.discard(partition)
+            self.held.discard(partition)
 
     def _told(self) -> Assignments:
         assert self._assignments is not None
@@ -584,6 +600,14 @@ class FakeEvents:
         self.endings: list[tuple[Ending, int]] = []
         self.troubles: list[str | None] = []
         self.applied: list[tuple[Record, int]] = []
+        self.standing: list[tuple[Partition, str, str | None]] = []
+        self.gone_on: list[tuple[Partition, float]] = []
+
+    def waits_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
+        self.standing.append((partition, schema, why))
+
+    def goes_on(self, partition: Partition, seconds: float) -> None:
+        self.gone_on.append((partition, seconds))
 
     def store_troubled(self, why: str | None) -> None:
         self.troubles.append(why)
@@ -691,11 +715,43 @@ class Onlooker:
         self.connections, self.undelivered = connections, undelivered
 
 
+class FakeSchemas:
+    """A registry. `takes` says how many seconds an answer about a schema takes; None: the registry is away.
+
+    It knows the schemas below `UNKNOWN`.
+    """
+
+    UNKNOWN = 1000
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.takes: float | None = 0.0
+        self.asked: list[SchemaName] = []
+        self._here: dict[SchemaName, RegisteredSchema | UnknownSchema] = {}
+        self.trouble: str | None = None
+        self.away_since: float | None = None
+
+    def get(self, name: SchemaName) -> RegisteredSchema | UnknownSchema | None:
+        if name not in self._here and name not in self.asked:
+            self.asked.append(name)
+            if self.takes is not None:
+                self._clock.at(self._clock.now + self.takes, lambda: self.come(name))
+        return self._here.get(name)
+
+    def come(self, *names: SchemaName) -> None:
+        """Let the registry answer about these schemas."""
+        for name in names:
+            self._clock.stirred += 1
+            is_known = isinstance(name, int) and name < self.UNKNOWN
+            unknown = UnknownSchema(f"schema id {name} is not in the registry")
+            self._here[name] = RegisteredSchema(int(name), None, "AVRO", "{}") if is_known else unknown
+
+
 class RowCodec:
     """Values are rows of one 32-bit float, answers the output's rows. With `dead_letters`, an error is sent twice.
 
     `b"skip"` gets an outcome without a message; a result of `TOO_LARGE` is refused when it is written. A header
-    `version` asks for another version of the model.
+    `version` asks for another version of the model, a header `schema` names a schema, without which nothing is read.
     """
 
     TOO_LARGE = 2e9
@@ -708,6 +764,7 @@ class RowCodec:
         keeps_order: bool = False,
         rejections: Rejections | None = None,
         tell: Callable[[Rejection], object] = lambda _: None,
+        schemas: FakeSchemas | None = None,
     ) -> None:
         """With `joins`, records that are alike come as one `Chunk`, or only neighbours; else each comes alone."""
         self._dead_letters = dead_letters
@@ -715,18 +772,32 @@ class RowCodec:
         self._keeps_order = keeps_order
         self._rejections = rejections or Rejections()
         self._tell = tell
+        self._schemas = schemas
 
     def read(self, records: Sequence[Record]) -> Reading:
+        waiting = next((Waiting(at, name) for at, record in enumerate(records) if (name := self._lacks(record))), None)
+        if waiting is not None:
+            records = records[: waiting.at]
         rejections = [(at, rejection) for at, record in enumerate(records) if (rejection := self._refusal(record))]
         wrong = {at for at, _ in rejections}
         alike: dict[object, list[int]] = {}
         right = [at for at in range(len(records)) if at not in wrong]
         for number, (kind, group) in enumerate(groupby(right, lambda at: _alike(records[at]) if self._joins else at)):
             alike.setdefault((kind, number if self._keeps_order else 0), []).extend(group)
-        return Reading([_chunk([records[at] for at in its_own], its_own) for its_own in alike.values()], rejections)
+        return Reading(
+            [_chunk([records[at] for at in its_own], its_own) for its_own in alike.values()], rejections, waiting
+        )
+
+    def _lacks(self, record: Record) -> SchemaName | None:
+        name = _schema(record)
+        return name if name and self._schemas is not None and self._schemas.get(name) is None else None
 
     def _refusal(self, record: Record) -> Rejection | None:
         value = record.value or b""
+        if (name := _schema(record)) and self._schemas is not None:
+            verdict = self._schemas.get(name)
+            if isinstance(verdict, UnknownSchema):
+                return Rejection(record, Code.INVALID_ARGUMENT, verdict.why, RAW)
         if value == b"skip" or not value or len(value) % 4:
             is_silent = value == b"skip"
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", RAW, is_silent=is_silent)
@@ -762,6 +833,11 @@ class RowCodec:
 
 
 RAW = ReplyForm("raw")
+
+
+def _schema(record: Record) -> int:
+    """The schema that the record names; 0 for none."""
+    return int(dict(record.headers).get("schema") or 0)
 
 
 def _alike(record: Record) -> object:

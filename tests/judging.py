@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 def judge(codecs: RequestReader, case: Case) -> Rejection | None:
     """Read a record as a worker does before the model runs; None if it is a request."""
-    _, rejections = codecs.read([case.record])
+    _, rejections, _ = codecs.read([case.record])
     return rejections[0][1] if rejections else None
 
 

@@ -22,6 +22,7 @@ from worker.core.records import (
     Record,
     Rejection,
 )
+from worker.core.schemas import RegisteredSchema, SchemaName, UnknownSchema
 
 
 class Source(Protocol):
@@ -41,6 +42,15 @@ class Source(Protocol):
         """Stop fetching from every partition held, and from partitions assigned later."""
 
     def resume(self) -> None: ...
+
+    def hold(self, partition: Partition, offset: int) -> None:
+        """Give no more records of this partition until `release`; then read it again from this offset.
+
+        A `rewind` ends the hold, and so does the partition's leaving.
+        """
+
+    def release(self, partition: Partition) -> None:
+        """End a hold."""
 
     def close(self) -> None:
         """Leave the group, if there is one. Calls `revoked` for the partitions still held."""
@@ -94,13 +104,28 @@ class Codec(Protocol):
     """The wire contract: reads records, and writes answers. Raises nothing for bad input."""
 
     def read(self, records: Sequence[Record]) -> Reading:
-        """Decode and judge records of one partition, at least one, in order."""
+        """Decode and judge records of one partition, at least one, in order, up to one whose schema is not here."""
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         """The answers to a chunk that the model answered, by index. One that cannot be written is a rejection."""
 
     def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
         """The messages of answers that leave, in order. A rejection gives an error and a dead letter, or none."""
+
+
+class Schemas(Protocol):
+    """The schemas of a registry, by the names that records have for them. Never waits for the registry."""
+
+    def get(self, name: SchemaName) -> RegisteredSchema | UnknownSchema | None:
+        """The schema, or the registry's verdict that there is none; None: it is being asked, so ask again later."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the registry does not answer; None: it does, as far as is known."""
+
+    @property
+    def away_since(self) -> float | None:
+        """The instant since when it does not answer."""
 
 
 class Stage(Protocol):
@@ -273,6 +298,12 @@ class Events(Protocol):
         """`records` requests were run, but answered after their deadlines."""
 
     def paused(self, *, is_paused: bool) -> None: ...
+    def waits_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
+        """The partition has stood for a while, because this schema is not here; `why`: the registry's trouble."""
+
+    def goes_on(self, partition: Partition, seconds: float) -> None:
+        """A partition that stood so long for a schema goes on."""
+
     def device_probed(self, failure: str | None) -> None: ...
     def rows_lost(self, failure: str) -> None:
         """A model gave another number of rows than went in, for the first time."""

@@ -23,7 +23,7 @@ from worker.codecs.codec import Codec
 from worker.codecs.records.projection import ReaderOf, from_json
 from worker.codecs.wire_contract import JSON, Wire
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.chunk import Batch, Chunk, Prediction
+from worker.core.chunk import Batch, Chunk, Prediction, Reading
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.signature import Signature
@@ -93,7 +93,7 @@ class Scorer:
         """Yields the outcomes of these records, in any order. Raises `ModelBroken`."""
         together = defaultdict[BatchKind, list[Chunk]](list)
         with self._remembering:
-            chunks, rejections = self.codec.read(records) if records else ((), ())
+            chunks, rejections, _ = self.codec.read(records) if records else Reading((), ())
             for chunk in chunks:
                 for kind, part in self._batcher.by_kind(chunk):
                     together[kind].append(part)

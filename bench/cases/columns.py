@@ -54,7 +54,7 @@ def texts(bench: Bench) -> Iterator[Section]:
     for name, (write, loops, least) in FORMS.items():
         requests = {"": [*map(write, feeds)]}
         names = bench.contenders(WORKER, *loops)
-        turns = over_requests(bench, names, requests, path, USUAL, BATCHING__BUCKETS=BUCKETS)
+        turns = over_requests(bench, names, requests, path, USUAL, {"BATCHING__BUCKETS": BUCKETS})
         cost = turns.ratio(WORKER, loops[0], lambda run: run.cpu)
         bars = [*turns.bars({loops[0]: least}), Bar(f"CPU of a result, worker beside {loops[0]}", cost, most=1.0)]
         yield Section(f"Texts in {name}", HOW_TEXTS, turns.columns, turns.lines, bars)
@@ -71,7 +71,7 @@ def hostile(bench: Bench) -> Iterator[Section]:
         answered_once(bench, requests, right, Job(bench.cluster, [], path, 64, settings))
         bench.tell(f"{what}: {CHECKED:,} requests are answered once and rightly")
     names = [f"{who}, {what}" for who in bench.workers for what in offered]
-    turns = over_requests(bench, names, offered, path, USUAL, **settings)
+    turns = over_requests(bench, names, offered, path, USUAL, settings)
     bars = turns.bars({f"{WORKER}, all good": 0.9}, f"{WORKER}, 1 in 100 bad")
     yield Section("Texts in protobuf, some bad", HOW_HOSTILE, turns.columns, turns.lines, bars)
 

@@ -15,7 +15,7 @@ KINDS = 200  # different pictures
 USUAL = 2_000
 BATCH = 16
 SECONDS = 20.0  # of a run: a batch takes half a second
-NAMES = ("hand_pictures", "plain_pictures", "swift_pictures")
+NAMES = ("hand_pictures", "plain_pictures")
 HOW = f"""JPEGs of 640 x 480, 65 KB, keyed, 4 partitions, batches of {BATCH}, at least once. They are scaled to a
 shortest edge of 256, their middle of 224 x 224 is cut out and normalised. The model is a ResNet-18 (random weights).
 The answer has the most likely class, and its probability."""

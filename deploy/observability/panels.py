@@ -280,6 +280,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             bad_above=120,
         ),
         Panel(
+            "Do partitions wait for a schema?",
+            {"{{instance}}": "@partitions_waiting_for_schema", "seconds away {{instance}}": "@registry_away_seconds"},
+            note="And since when the schema registry does not answer. Nothing here without a registry.",
+        ),
+        Panel(
             "Which partition is behind?",
             {"{{topic}}/{{partition}}": "max by (topic, partition) (@oldest_request_age_seconds)"},
             unit="s",

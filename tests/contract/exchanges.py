@@ -65,7 +65,7 @@ def codec(exchange: str) -> Codec:
 
 def chunk_of(codec: Codec, record: Record) -> Chunk:
     """The record as a chunk; it must be good."""
-    chunks, rejections = codec.read([record])
+    chunks, rejections, _ = codec.read([record])
     assert not rejections
     (chunk,) = chunks
     return chunk

@@ -64,7 +64,7 @@ def test_a_golden_answer_is_what_we_write(exchange: str) -> None:
 @pytest.mark.parametrize("exchange", ERRORS)
 def test_a_golden_error_is_what_we_write(exchange: str) -> None:
     """A bad request gets exactly the example's error, and its dead letter the example's headers."""
-    _, ((_, rejection),) = codec(exchange).read([record(exchange)])
+    _, ((_, rejection),), _ = codec(exchange).read([record(exchange)])
 
     error, letter = codec(exchange).messages([rejection])
 

@@ -195,6 +195,10 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         assert "2 partitions, about 45,000 records to go" in browser.text("#state")
 
         shown.states.restoring = 0
+        shown.events.waits_for_schema(Partition("payments.requests.v2", 0), "17", "connection refused")
+        shown.turn()
+        browser.wait(lambda: "partitions: 1" in browser.text("#setup"), "a partition waits for a schema")
+
         shown.events.consumer_seen(0, {Partition("payments.requests.v2", 0): Standing(0, 3)})
         shown.turn()
         browser.wait(lambda: browser.text("#phase") == "Cut off from Kafka", "it is cut off")

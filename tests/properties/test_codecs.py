@@ -80,7 +80,7 @@ def expect_an_outcome(signature: Signature, came: Record) -> None:
     It is read alone, and then between others.
     """
     codec = limited(signature)
-    chunks, rejections = codec.read([came])
+    chunks, rejections, _ = codec.read([came])
     met("a request" if chunks else "a rejection")
     answers: Sequence[Answer] = [rejection for _, rejection in rejections]
     for chunk in chunks:
@@ -316,7 +316,7 @@ def expect_unchanged(send: Callable[[TensorSpec, Array], Record], spec: TensorSp
     met("an axis of any length", is_so=None in spec.dims)
     signature = model(spec)
 
-    chunks, rejections = codecs(signature).read([send(spec, array) for array in arrays])
+    chunks, rejections, _ = codecs(signature).read([send(spec, array) for array in arrays])
 
     batch, refused = Stacker(signature).stack(chunks, ClosedBy.SIZE)
     assert batch is not None
@@ -379,7 +379,7 @@ def expect_answered(asked: tuple[str, bytes], accept: str, spec: TensorSpec, arr
     met("several records", is_so=len(arrays) > 1)
     met("several rows", is_so=any(len(array) > 1 for array in arrays))
     codec = codecs(model(outputs=[spec]))
-    (chunk,), _ = codec.read([asking(asked, accept, len(array)) for array in arrays])
+    (chunk,), *_ = codec.read([asking(asked, accept, len(array)) for array in arrays])
 
     messages = leaving(codec, codec.write(Prediction(chunk, [np.concatenate(arrays)])))
 

@@ -17,6 +17,8 @@ OAUTH = {
 }
 STATE = {"STATE__TENSORS": '{"h_in": "h_out"}'}
 STORE = STATE | {"STATE__STORE": "redis://localhost:6379/0"}
+LOGIN_THERE = {"REGISTRY__USERNAME": "me", "REGISTRY__PASSWORD": "hunter2"}
+REGISTRY = {"RECORDS__ENCODING": "registry", "REGISTRY__URL": "https://registry"}
 
 
 def variables(given: Mapping[str, str]) -> dict[str, str]:
@@ -67,6 +69,19 @@ LOGIN = {"KAFKA__SECURITY_PROTOCOL": "SASL_SSL"}
         ("KAFKA__REQUEST_TOPICS", STATE | {"KAFKA__REQUEST_TOPICS": "a,b"}),
         ("KAFKA__CHANGELOG_TOPIC", STATE | {"KAFKA__CHANGELOG_TOPIC": "answers"}),
         ("DELIVERY__GUARANTEE", STORE | ONCE),
+        ("REGISTRY__URL", {"RECORDS__ENCODING": "registry"}),
+        ("REGISTRY__URL", {"REGISTRY__URL": "https://registry"}),
+        ("REGISTRY__URL", REGISTRY | {"REGISTRY__URL": "http://registry:8081"}),
+        ("REGISTRY__USERNAME", REGISTRY | {"REGISTRY__USERNAME": "me"}),
+        ("REGISTRY__USERNAME", REGISTRY | {"REGISTRY__PASSWORD": "hunter2"}),
+        ("REGISTRY__TOKEN", REGISTRY | LOGIN_THERE | {"REGISTRY__TOKEN": "hunter2"}),
+        ("REGISTRY__TOKEN", REGISTRY | {"REGISTRY__TOKEN": "hunter2\nhunter3"}),
+        ("REGISTRY__SSL_CA_LOCATION", REGISTRY | {"REGISTRY__SSL_CA_LOCATION": "/nowhere.pem"}),
+        ("REGISTRY__SSL_CERTIFICATE_LOCATION", REGISTRY | {"REGISTRY__SSL_CERTIFICATE_LOCATION": "/etc"}),
+        (
+            "REGISTRY__SSL_CA_LOCATION",
+            REGISTRY | {"REGISTRY__URL": "http://localhost:8081", "REGISTRY__SSL_CA_LOCATION": "/etc"},
+        ),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(name: str, given: dict[str, str]) -> None:
@@ -74,6 +89,18 @@ def test_settings_that_do_not_fit_each_other_are_refused(name: str, given: dict[
     [line] = refused(variables(given))
 
     assert line.startswith(f"WORKER_{name}: ")
+    assert "hunter" not in line
+
+
+@pytest.mark.parametrize("given", [{}, LOGIN_THERE, {"REGISTRY__TOKEN": "hunter2"}])
+def test_a_registry_may_be_plain_on_this_machine_or_where_that_is_allowed(given: dict[str, str]) -> None:
+    """This is the rule for brokers. Each login goes with it."""
+    plain = REGISTRY | given | {"REGISTRY__URL": "http://registry:8081", "KAFKA__ALLOW_PLAINTEXT": "true"}
+
+    for settings in (loaded(**REGISTRY | given | {"REGISTRY__URL": "http://127.0.0.1:8081"}), loaded(**plain)):
+        assert settings.registry is not None
+        assert settings.registry.register
+    assert loaded().registry is None
 
 
 @pytest.mark.parametrize(

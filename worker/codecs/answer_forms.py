@@ -18,7 +18,7 @@ from worker.core.failures import Reject, listed
 from worker.core.records import ModelKey, ReplyForm, RequestedOutput
 from worker.core.tensors.signature import Signature
 
-# What each answer repeats of its request: the id in its body, or fields of its record. None: nothing.
+# What each answer repeats: the id in a request's body, or what is kept of a record. None: nothing.
 Repeats = Sequence[Any] | None
 # The values of n answers, and the headers that say how to read each; none if the values need no such headers.
 Bodies = tuple[Sequence[bytes], Sequence[Sequence[Header]]]
@@ -43,7 +43,8 @@ class AnswerForm(NamedTuple):
     """A form writes answers: results by `write`, errors by `error`.
 
     `only_bytes`: no output can be text. `by_default`: the outputs are bytes unless the request says otherwise.
-    `as_bytes`: the content type of answers in this form in which an output is wanted as bytes.
+    `as_bytes`: the content type of answers in this form in which an output is wanted as bytes. `is_of_records`: answers
+    repeat what is kept of their records, and no ids of requests.
     """
 
     content_type: str
@@ -53,6 +54,7 @@ class AnswerForm(NamedTuple):
     as_bytes: str = ""
     error_type: str = JSON
     error: Callable[[str, str | None], bytes] = json_writer.error
+    is_of_records: bool = False
 
 
 def reply_form(signature: Signature, headers: HeaderForm, asked: AskedAnswer) -> ReplyForm:

@@ -78,7 +78,7 @@ class AnswerWriter:
         try:
             if shared.has_inline:
                 self._check(columns, shared)
-            values, extras = shared.form.write(chunk.model, columns, len(chunk), _repeated(chunk))
+            values, extras = shared.form.write(chunk.model, columns, len(chunk), _repeated(chunk, shared.form))
         except Reject as no:
             if len(chunk) == 1:
                 return [self._late(chunk, 0, no.code, no.message)]
@@ -127,7 +127,8 @@ class AnswerWriter:
         if self._is_non_finite_unfit:
             for column in columns:
                 if not (column.binary or column.is_finite()):
-                    why = f"output {column.spec.name}: NaN or infinity has no form in JSON; accept another type"
+                    cure = "" if shared.form.is_of_records else "; accept another type"
+                    why = f"output {column.spec.name}: NaN or infinity has no form in JSON{cure}"
                     raise Reject(why, Code.INTERNAL)
 
     def _too_long(self, chunk: Chunk, at: int, answer: Fields, room: int) -> Rejection:
@@ -167,9 +168,9 @@ def _content_type(name: str) -> Header:
     return "content-type", name.encode()
 
 
-def _repeated(chunk: Chunk) -> Repeats:
+def _repeated(chunk: Chunk, form: AnswerForm) -> Repeats:
     """What each answer of a chunk repeats of its record."""
-    if chunk.kept is not None:
+    if form.is_of_records:
         return chunk.kept
     return None if chunk.ids is None else [ids.body_id for ids in chunk.ids]
 

@@ -161,7 +161,7 @@ def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, by
     request = encode_request(signature, feeds, EncodingName.JSON if EncodingName.JSON in possible else possible[0])
     codec = Codec([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
     record = Record(Partition(kafka.request_topics[0], 0), 0, b"key", request.value, request.headers, None)
-    (chunks, _), outputs = codec.read([record]), model.run(feeds)
+    (chunks, *_), outputs = codec.read([record]), model.run(feeds)
     if not chunks or isinstance(outputs, RunFailure):
         return {}
     given = dict(zip([spec.name for spec in model.signature.outputs], outputs, strict=True))

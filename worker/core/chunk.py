@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from worker.core.block import Block
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Place, Places
 from worker.core.records import (
@@ -36,6 +37,7 @@ from worker.core.records import (
     Tensor,
     Timeout,
 )
+from worker.core.schemas import SchemaName
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]
@@ -133,7 +135,14 @@ def columns_of(chunks: Sequence[Chunk]) -> Sequence[Sequence[Tensor]]:
     """The tensors of all these records, a column for each input. A model may have hundreds of inputs."""
     if len(chunks) == 1:
         return chunks[0].tensors
-    return [list(chain.from_iterable(columns)) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
+    return [_joined(columns) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
+
+
+def _joined(columns: Sequence[Sequence[Tensor]]) -> Sequence[Tensor]:
+    blocks = [column.rows for column in columns if isinstance(column, Block)]
+    if len(blocks) == len(columns):
+        return Block(np.concatenate(blocks))
+    return list(chain.from_iterable(columns))
 
 
 def records_of(chunks: Sequence[Chunk]) -> list[tuple[Chunk, int]]:
@@ -153,11 +162,22 @@ def without(chunks: Sequence[Chunk], indexes: Collection[int]) -> list[Chunk]:
     return kept
 
 
+class Waiting(NamedTuple):
+    """The records from index `at` on are not read: the first of them needs this schema, and it is not here yet."""
+
+    at: int
+    schema: SchemaName
+
+
 class Reading(NamedTuple):
-    """Records of one partition, read: chunks of good ones, and rejections by their index."""
+    """Records of one partition, read: chunks of good ones, and rejections by their index.
+
+    `waiting` None: all records are read, which is nearly always so.
+    """
 
     chunks: Sequence[Chunk]
     rejections: Sequence[tuple[int, Rejection]]
+    waiting: Waiting | None = None
 
 
 class Batch(NamedTuple):

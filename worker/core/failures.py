@@ -40,11 +40,16 @@ class RowsLost(ValueError):
         super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")
 
 
+# Faults of one run. They share a message between two processes (400 KiB), and each may say 200 characters.
+MOST_FAULTS = 256
+
+
 class RowFault(NamedTuple):
-    """Why one row of a batch gets no result, whatever the others hold."""
+    """Why one row of a batch gets no result, whatever the others hold. `logged` as in `RunFailure`."""
 
     code: Code
     message: str
+    logged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,26 @@ class RunFailure:
     def for_log(self) -> str:
         """The message without the publisher's values, for the log."""
         return self.message if self.logged is None else self.logged
+
+    @property
+    def is_of_data(self) -> bool:
+        """True if publishers are to blame for all of it: no model failed."""
+        return bool(self.faults) and all(fault.code is not Code.INTERNAL for fault in self.faults.values())
+
+
+def failure_of_rows(faults: Mapping[int, RowFault]) -> RunFailure:
+    """The failure of a run because of these rows, or of the first of very many: the others fail in the next run.
+
+    It tells the first fault that no publisher is to blame for, else the first.
+    """
+    rows = sorted(faults)
+    _, message, logged = min((faults[row] for row in rows), key=lambda fault: fault.code is not Code.INTERNAL)
+    those = f"{len(rows)} row{'s' if len(rows) > 1 else ''} can have no result"
+    return RunFailure(
+        f"{those}: {message}",
+        logged=f"{those}: {message if logged is None else logged}",
+        faults={row: faults[row] for row in rows[:MOST_FAULTS]},
+    )
 
 
 class Stop(Exception):

@@ -88,8 +88,10 @@ def spec_of(role: str, node: Any) -> TensorSpec:
     """The spec of a session's input or output. Raises `BadConfiguration` for a type that no request can have."""
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
+        is_map = node.type.startswith("seq(map(")
+        cure = f'convert the classifier with options={{"zipmap": False}}; {_HOW}' if is_map else _HOW
         raise BadConfiguration(
-            f"{role} {node.name} is of type {node.type}, and a tensor of one of {', '.join(DTYPES)} is needed: {_HOW}"
+            f"{role} {node.name} is of type {node.type}, and a tensor of one of {', '.join(DTYPES)} is needed: {cure}"
         )
     dims = node.shape[1:]
     return TensorSpec(

@@ -35,7 +35,7 @@ class Folder:
     `max_tokens` is the length that the model is meant for, and `positions` the most tokens that it can take. `pooling`
     is a mode of sentence-transformers (`mean`, `cls`, `max`, …), several are joined with `+`; `normalize`: the pooled
     vector is divided by its length. `steps` are modules after the encoder that are none of these. `labels` are those of
-    a classifier, by index; `is_multi_label`: each of them is true or false by itself.
+    a classifier, by index, and `activation` makes scores of its logits: `softmax`, `sigmoid`, or `output` for none.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Folder:
     normalize: bool = False
     steps: Sequence[str] = ()
     labels: tuple[str, ...] | None = None
-    is_multi_label: bool = False
+    activation: str = "softmax"
     image_preprocessing: Path | None = None
 
 
@@ -65,16 +65,6 @@ def model_in(path: Path) -> Path:
     else:
         cure = f"`optimum-cli export onnx --model {path} {path}` writes it"
     raise BadConfiguration(f"{path}: the folder has no {' or '.join(_MODELS)}; {cure}; WORKER_MODEL__PATH names it")
-
-
-def name_of(path: Path) -> str:
-    """The model's name by its path: a file's without its ending, a folder's, or a repository's in the cache."""
-    if not path.is_dir():
-        return path.stem
-    folder = path.absolute()
-    if folder.parent.name == "snapshots":
-        return folder.parent.parent.name.rpartition("--")[2]
-    return folder.name or "model"
 
 
 def folder_of(path: Path) -> Folder | None:
@@ -108,7 +98,7 @@ def _read(path: Path) -> Folder:
         normalize="Normalize" in kinds,
         steps=tuple(kind for kind in kinds if kind not in _MODULES),
         labels=labels,
-        is_multi_label=labels is not None and config.get("problem_type") == "multi_label_classification",
+        activation=_activation(config, labels or ()),
         image_preprocessing=_file(path / "preprocessor_config.json"),
     )
 
@@ -169,3 +159,15 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     except ValueError:
         return None
     return tuple(by_index[at] for at in sorted(by_index)) if max(by_index) == len(by_index) - 1 else None
+
+
+def _activation(config: Mapping[str, Any], labels: Sequence[str]) -> str:
+    """The activation of a classifier's logits, as the pipelines of transformers and sentence-transformers choose it."""
+    own = config.get("sentence_transformers")
+    named = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
+    if named is not None:
+        return {"Identity": "output", "Sigmoid": "sigmoid"}.get(str(named).rpartition(".")[2], "softmax")
+    problem = config.get("problem_type")
+    if problem == "regression":
+        return "output"
+    return "sigmoid" if problem == "multi_label_classification" or len(labels) == 1 else "softmax"

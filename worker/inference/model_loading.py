@@ -17,6 +17,7 @@ from worker.core.tensors.buckets import WantedAxis
 from worker.core.tensors.signature import Signature
 from worker.inference.declared_signature import Declared, declared_by
 from worker.inference.fixed_batch import padding_of
+from worker.inference.hugging_face import model_in
 from worker.inference.model import Model
 from worker.inference.model_file import LoadableModel, digest_of, loadable_model
 from worker.inference.python_model import PythonSession, open_python
@@ -37,8 +38,9 @@ def load(
     max_batch_bytes: int | None = None,
 ) -> Model:
     """Load the model and warm it up in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
-    loadable = loadable_model(settings.path, settings.sha256)
-    sha256 = settings.sha256 or digest_of(settings.path)
+    path = model_in(settings.path)
+    loadable = loadable_model(path, settings.sha256)
+    sha256 = settings.sha256 or digest_of(path)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
     limit = settings.gpu_mem_limit
     options = settings.provider_options | ({} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)})
@@ -59,6 +61,7 @@ def load(
     try:
         if loadable.is_python:
             return warm(open_python(settings, loadable.model))
+        from worker.inference.custom_ops import libraries  # noqa: PLC0415 - it imports ONNX Runtime
         from worker.inference.device import (  # noqa: PLC0415 - it imports ONNX Runtime
             Unusable,
             check_options,
@@ -67,6 +70,7 @@ def load(
             open_named,
         )
 
+        loadable = loadable._replace(custom_ops=libraries(settings.custom_ops))
         check_options(options, wanted, providers)
         if wanted != "auto" or providers:
             return warm(open_named(loadable, wanted, providers, threads, options))
@@ -103,19 +107,23 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
 
 def inspect(settings: ModelSettings) -> Declared:
     """Read the model's declaration from its file, on the CPU, without running it. Raises `BadConfiguration`."""
-    loadable = loadable_model(settings.path, settings.sha256)
+    path = model_in(settings.path)
+    loadable = loadable_model(path, settings.sha256)
     try:
         # One row a batch: so a model of exactly one row is not refused, as this depends on the worker's MAX_BATCH_SIZE.
-        return declared_by(_looked_at(settings.path, loadable), settings, Signature.max_rows, max_batch_size=1)
+        looked_at = _looked_at(path, loadable, settings.custom_ops)
+        return declared_by(looked_at, settings, Signature.max_rows, max_batch_size=1)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def _looked_at(path: Path, loadable: LoadableModel) -> Session:
+def _looked_at(path: Path, loadable: LoadableModel, custom_ops: Sequence[str]) -> Session:
     if loadable.is_python:
         return PythonSession(path, loadable.model)
+    from worker.inference.custom_ops import libraries  # noqa: PLC0415 - it imports ONNX Runtime
     from worker.inference.device import open_cpu  # noqa: PLC0415 - it imports ONNX Runtime
 
+    loadable = loadable._replace(custom_ops=libraries(custom_ops))
     return open_cpu(loadable, 1, "only looked at").session
 
 

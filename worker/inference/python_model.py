@@ -12,18 +12,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from traceback import walk_tb
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from worker.core.failures import BadConfiguration, Code, RunFailure, listed
+from worker.core.failures import BadConfiguration, RunFailure, listed
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.declared_signature import TYPES, spec_of
 from worker.inference.facts import Device
-from worker.inference.onnxruntime_errors import is_out_of_memory, readable
+from worker.inference.operator_file import OperatorFile, Unfit, as_declared, cure, lacks_memory
 from worker.inference.session import CUDA_DRIVER, Opened, RunFailed, WrongOutput
 
 if TYPE_CHECKING:
@@ -33,7 +29,13 @@ _NAME = "served_model"  # of the file as a module: its own name may be that of a
 _CLASS = "Model"
 _LOADED = Path("/proc/self/maps")  # the libraries of this process, among others
 _HOW = "docs/models.md#a-model-in-python"
-_OF_DEVICES: Mapping[str, Any] = {"device": "auto", "providers": (), "provider_options": {}, "gpu_mem_limit": None}
+_OF_ONNX: Mapping[str, Any] = {
+    "device": "auto",
+    "providers": (),
+    "provider_options": {},
+    "gpu_mem_limit": None,
+    "custom_ops": (),
+}
 _EXAMPLE = '{"x": ("FP32", [None, 4])}'
 
 
@@ -55,9 +57,10 @@ def open_python(settings: ModelSettings, content: str | bytes) -> Opened:
     Libraries that it imports use as many threads for OpenMP as the settings say, unless the environment says otherwise.
     """
     path = settings.path
-    if idle := [key for key, default in _OF_DEVICES.items() if getattr(settings, key) != default]:
+    if idle := [key for key, default in _OF_ONNX.items() if getattr(settings, key) != default]:
         raise BadConfiguration(
-            f"WORKER_MODEL__{idle[0].upper()} has no effect, for a model in Python chooses its device: leave it out"
+            f"WORKER_MODEL__{idle[0].upper()} has no effect, for a model in Python chooses its device and "
+            "operators: leave it out"
         )
     if settings.intra_op_num_threads:
         os.environ.setdefault("OMP_NUM_THREADS", str(settings.intra_op_num_threads))
@@ -71,8 +74,8 @@ class PythonSession:
 
     def __init__(self, path: Path, content: str | bytes) -> None:
         """Execute the file, and read what its class declares; nothing is loaded. Raises `BadConfiguration`."""
-        self._path = path
-        self._class = self._executed(content)
+        self._file = OperatorFile(path, _NAME)
+        self._class = self._found(content)
         self._model: Any = None
         self._inputs, self._outputs = self._declared("inputs"), self._declared("outputs")
         self._specs = {node.name: spec_of("output", node) for node in self._outputs}
@@ -83,9 +86,9 @@ class PythonSession:
             with redirect_stdout(sys.stderr):
                 self._model = self._class()
                 if hasattr(self._model, "load"):
-                    self._model.load(self._path.absolute().parent)
+                    self._model.load(self._file.path.absolute().parent)
         except (Exception, SystemExit) as error:
-            raise BadConfiguration(f"{_CLASS}.load fails: {self._told(error)}{_cure(error)}") from error
+            raise BadConfiguration(f"{_CLASS}.load fails: {self._file.told(error)}{cure(error)}") from error
 
     def get_inputs(self) -> Sequence[Node]:
         return self._inputs
@@ -104,28 +107,19 @@ class PythonSession:
         try:
             given = self._model.predict({name: array.copy() for name, array in feeds.items()})
         except Exception as error:
-            # A message of another kind may quote a text of a request, and batches get smaller when memory runs out.
-            if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
+            if lacks_memory(error):  # then batches get smaller
                 raise
-            raise self._failed(error) from error
+            code, message, logged = self._file.fault(error)
+            raise RunFailed(self._file.told(error), RunFailure(message, code, logged)) from error
         if not isinstance(given, Mapping):
             raise WrongOutput(f"predict gave {type(given).__name__}, and a dict of arrays is needed ({_HOW})")
         if missing := [name for name in names if name not in given]:
             raise WrongOutput(f"predict gave no output {listed(missing)}; it gave {listed(given) or 'none'}")
         return [_as_declared(self._specs[name], given[name]) for name in names]
 
-    def _executed(self, content: str | bytes) -> type:
-        """The class of the file. Modules next to the file can be imported, also later."""
-        module = sys.modules[_NAME] = ModuleType(_NAME)
-        module.__file__ = str(self._path)
-        if (folder := str(self._path.absolute().parent)) not in sys.path:
-            sys.path.append(folder)
-        try:
-            with redirect_stdout(sys.stderr):  # a command may write JSON there
-                exec(compile(content, str(self._path), "exec", dont_inherit=True), vars(module))  # noqa: S102  # the operator named it
-        except (Exception, SystemExit) as error:
-            raise BadConfiguration(f"it cannot be imported: {self._told(error)}{_cure(error)}") from error
-        found = getattr(module, _CLASS, None)
+    def _found(self, content: str | bytes) -> type:
+        """The class of the file."""
+        found = getattr(self._file.executed(content), _CLASS, None)
         if not isinstance(found, type) or not callable(getattr(found, "predict", None)):
             what = "class Model" if found is None else f"{_CLASS}.predict(self, feeds)"
             raise BadConfiguration(f"it has no {what}, by which a file in Python is served ({_HOW})")
@@ -144,38 +138,6 @@ class PythonSession:
             )
         return nodes
 
-    def _failed(self, error: Exception) -> RunFailed:
-        """A run's failure; a `ValueError` is the request's. The log gets no message, for it may quote a request."""
-        kind, place = type(error).__name__, self._place(error)
-        logged = f"{kind} at {place}" if place else kind
-        if isinstance(error, ValueError):
-            failure = RunFailure(readable(error), Code.INVALID_ARGUMENT, logged)
-        else:
-            failure = RunFailure(_typed(error), logged=logged)
-        return RunFailed(self._told(error), failure)
-
-    def _told(self, error: BaseException) -> str:
-        """One line for the file's author."""
-        return f"{self._place(error) or self._path.name}: {_typed(error)}"
-
-    def _place(self, error: BaseException) -> str:
-        """The innermost line of the file that this error came through, as `model.py:12`; empty if it did not."""
-        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(self._path)]
-        return f"{self._path.name}:{lines[-1]}" if lines else ""
-
-
-def _typed(error: BaseException) -> str:
-    kind, said = type(error).__name__, readable(error)
-    return kind if said == kind else f"{kind}: {said}"
-
-
-def _cure(error: BaseException) -> str:
-    """The cure of a failed start, behind its message; empty where the message has to do."""
-    if isinstance(error, ModuleNotFoundError):
-        return "; install it where the worker runs"
-    lacks_memory = isinstance(error, MemoryError) or "failed to map segment" in str(error)  # the loader's words
-    return "; it needs more memory (WORKER_MODEL__MEMORY_LIMIT, or the container's)" if lacks_memory else ""
-
 
 def _is_sound(name: Any, datatype: Any, shape: Any) -> bool:
     is_named = isinstance(name, str) and isinstance(datatype, str) and isinstance(shape, list | tuple)
@@ -185,36 +147,6 @@ def _is_sound(name: Any, datatype: Any, shape: Any) -> bool:
 def _as_declared(spec: TensorSpec, given: Any) -> Array:
     """A copy of an output in its declared type. Raises `WrongOutput` if dimensions or values do not fit that."""
     try:
-        array = np.asarray(given)
-    except Exception as error:  # a tensor on a GPU, lists of unequal lengths
-        raise WrongOutput(f"output {spec}: predict gave no array: {readable(error)}") from error
-    fits = array.ndim == 1 + len(spec.dims) and all(
-        want in (None, got) for want, got in zip(spec.dims, array.shape[1:], strict=True)
-    )
-    cast = (_texts if spec.is_text else _numbers)(spec, array) if fits else None
-    if cast is None:
-        values = " (its values do not fit)" if fits and array.dtype.kind in "biufO" else ""
-        raise WrongOutput(f"output {spec}: predict gave {array.dtype} of shape {list(array.shape)}{values}")
-    return cast
-
-
-def _numbers(spec: TensorSpec, array: Array) -> Array | None:
-    """The numbers in the declared type: floats are rounded, others must stay as they are; None if they do not."""
-    if array.dtype.kind not in "biuf":
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):  # a float that becomes infinite is judged as such, later
-        cast = array.astype(spec.dtype, order="C")
-    may_differ = array.dtype.kind == "f" and spec.is_float
-    return cast if may_differ or array.dtype == spec.dtype or np.array_equal(cast, array) else None
-
-
-def _texts(_: TensorSpec, array: Array) -> Array | None:
-    """The texts as an array of `str`; None if it holds something else, or what UTF-8 cannot."""
-    if array.dtype.kind not in "UTO":
-        return None
-    texts = array.astype(object, order="C")
-    try:
-        "".join(texts.flat).encode()
-    except (TypeError, UnicodeEncodeError):
-        return None
-    return texts
+        return as_declared(spec, given, (None, *spec.dims))
+    except Unfit as unfit:
+        raise WrongOutput(f"output {spec}: predict gave {unfit}") from unfit

@@ -1,7 +1,8 @@
 """Decides how many records are taken from the source, and when; reads them, and hands them on.
 
     source.poll ─▶ codec.read ─▶ ledger.track ─▶ still in time? ─▶ stage.add
-                       └───────── refusals ───────────┴─────▶ Outcomes
+                     │ └───────── refusals ───────────┴─────▶ Outcomes
+                     └ a schema is not here ─▶ HeldBack ─▶ codec.read, later
 
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
 on the lanes. While none runs, the loop waits in the poll for at most 100 ms, or until something falls due. The limit is
@@ -13,15 +14,16 @@ Owns pause and resume. The first rejections of a new group wait (`core/rejection
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from worker.core.chunk import Chunk, Reading
+from worker.core.chunk import Chunk, Reading, Waiting
 from worker.core.ordering.ledger import Place, Places
 from worker.core.records import Partition, Record, Rejection
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
+from worker.loop.held_back import HELD_SLICE, HeldBack
 from worker.loop.outcomes import Outcomes
 
 _PARTITION = itemgetter(0)
@@ -44,6 +46,7 @@ class Admission:
         self._polled_beside_runs = parts.conduct.polled_beside_runs
         self._delivery = parts.delivery
         self._events = parts.events
+        self._held = HeldBack(parts.source, parts.schemas, parts.events)
         self._next_glance = 0.0
         self._is_paused = False
         self.is_behind = False  # the last poll brought as many as asked for, so more are waiting
@@ -59,20 +62,22 @@ class Admission:
             return self._glance(now)
         records = self._source.poll(room, self._patience(now))
         self.is_behind = len(records) == room
-        return records
+        return [*self._held.ready(now), *records] if self._held else records
 
     def take(self, records: Sequence[Record], now: float) -> None:
-        """Take these records, so that each is owed an answer."""
+        """Take these records, so that each is owed an answer; those that wait for a schema are taken later."""
+        if self._held:
+            records = self._held.sift(records)
         self._states.take_back(records)
         rows, size = self._ledger.rows, self._ledger.size
         by_partition = [list(neighbours) for _, neighbours in groupby(records, _PARTITION)]
         readings = list(map(self._codec.read, by_partition))
         if not self._first.is_over:
             self._outcomes.refuse(self._first.read(has_request=any(reading.chunks for reading in readings)))
-        for neighbours, reading in zip(by_partition, readings, strict=True):
-            self._hand_on(neighbours, reading, now)
-        self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
-        self._events.taken(len(records))
+        taken = sum([self._hand_on(*each, now) for each in zip(by_partition, readings, strict=True)])
+        if taken:
+            self._intake.took(taken, self._ledger.rows - rows, self._ledger.size - size)
+            self._events.taken(taken)
 
     def pause_or_resume(self) -> None:
         """Stop fetching when too much is taken; begin again when enough of it is gone."""
@@ -92,16 +97,28 @@ class Admission:
         self._source.pause()
         self._outcomes.refuse(self._first.release())
 
+    def taken_up_to(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """The positions of partitions of which every record that came was taken."""
+        return {partition: at for partition, at in positions.items() if partition not in self._held}
+
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the waiting records of these partitions."""
+        self._held.forget(partitions)
         self._stage.forget(partitions)
         self._first.forget(partitions)
 
     # Records that were read go on
 
-    def _hand_on(self, records: Sequence[Record], reading: Reading, now: float) -> None:
-        """Take records of one partition: refuse the wrong ones, and hand on those that can be answered in time."""
-        chunks, rejections = reading
+    def _hand_on(self, records: Sequence[Record], reading: Reading, now: float) -> int:
+        """Take records of one partition: refuse the wrong ones, and hand on those that can be answered in time.
+
+        Returns how many were taken: those before one that must wait for its schema, and all if none must.
+        """
+        chunks, rejections, waiting = reading
+        if waiting is not None or self._held:
+            records = self._before_waiting(records, waiting, now)
+            if not records:
+                return 0
         places = self._ledger.track(records, *_weights(records, chunks, rejections), now)
         if rejections:
             self._refuse(places, rejections, now)
@@ -111,6 +128,17 @@ class Admission:
                 self._stage.add(chunk, now)
             else:
                 self._add_in_time(chunk, now)
+        return len(records)
+
+    def _before_waiting(self, records: Sequence[Record], waiting: Waiting | None, now: float) -> Sequence[Record]:
+        """Hold records back from the first on that must wait. Returns those before it."""
+        if records[0].partition in self._held:  # an earlier part of this poll's records must wait
+            self._held.sift(records)
+            return ()
+        if waiting is None:
+            return records
+        self._held.hold(records[waiting.at :], waiting.schema, now)
+        return records[: waiting.at]
 
     def _refuse(self, places: Places, rejections: Sequence[tuple[int, Rejection]], now: float) -> None:
         refused = [(Place(places, at), rejection) for at, rejection in rejections]
@@ -142,11 +170,12 @@ class Admission:
             return 0.0
         if (wait := self._states.wait) is not None:
             return wait
+        longest = HELD_SLICE if self._held else POLL_SLICE
         dues = [due for due in (self._dispatch.next_due, self._delivery.next_due) if due is not None]
         if not dues:
-            return POLL_SLICE
+            return longest
         wait = min(dues) - now
-        return 0.0 if wait <= 0 else min(POLL_SLICE, max(SHORTEST_WAIT, wait))
+        return 0.0 if wait <= 0 else min(longest, max(SHORTEST_WAIT, wait))
 
 
 def _weights(

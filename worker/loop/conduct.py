@@ -12,7 +12,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.stacking import Stacker
-from worker.ports import Codec, Delivery, Events, GroupSource, Lanes, Signals, Stage, States
+from worker.ports import Codec, Delivery, Events, GroupSource, Lanes, Schemas, Signals, Stage, States
 
 POLL_SLICE = 0.1  # the longest wait in one poll, in seconds, so that a signal is seen soon
 LANE_SLICE = 0.001  # the longest wait for a lane, in seconds, before the topics are polled again
@@ -43,6 +43,7 @@ class Parts:
     """All parts of one loop, each named once. The loop's classes take the parts they need.
 
     `stage` takes chunks: the batcher, or with state the stage before it, where a key's records wait for one another.
+    `schemas` None: no record names its schema.
     """
 
     source: GroupSource
@@ -62,3 +63,4 @@ class Parts:
     clock: Callable[[], float]
     states: States
     first: FirstRejections
+    schemas: Schemas | None = None

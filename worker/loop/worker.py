@@ -126,7 +126,7 @@ class Worker:
     def _commit_past_gaps(self, now: float) -> None:
         if now >= self._next_look:
             self._next_look = now + LOOK_AGAIN_AFTER
-            self._outcomes.commit_past_gaps(self._source.positions(), now)
+            self._outcomes.commit_past_gaps(self._admission.taken_up_to(self._source.positions()), now)
 
     def _only_kafka_helps(self, now: float) -> bool:
         """True if nothing can go on before Kafka has acknowledged something.

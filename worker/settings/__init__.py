@@ -7,6 +7,7 @@ section from here, and the pattern that topic names must match.
 from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.loading import load
 from worker.settings.records_section import RecordsSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.sections import (
     BatchingSettings,
     DeliverySettings,
@@ -25,6 +26,7 @@ __all__ = [
     "KafkaSettings",
     "ModelSettings",
     "RecordsSettings",
+    "RegistrySettings",
     "Settings",
     "StateSettings",
     "TelemetrySettings",

@@ -12,6 +12,7 @@ from itertools import chain
 from worker.core.addresses import Url, host_and_port, is_host, is_loopback
 from worker.core.secrets import masked
 from worker.settings.kafka_sections import Connection, KafkaSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, ModelSettings, Settings, variable
 from worker.settings.value_types import Section
 
@@ -32,6 +33,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         _host(settings.model, settings.batching),
         _transactions(settings.delivery),
         _state(settings),
+        _registry(settings),
     )
 
 
@@ -84,11 +86,17 @@ def _encryption(kafka: Connection) -> Iterator[str]:
         why = f"with {kafka.security_protocol}; set WORKER_KAFKA__SECURITY_PROTOCOL to SSL or SASL_SSL"
         yield from _idle("kafka", kafka, _CERTIFICATES, why)
         return
-    for setting, path in kafka.certificates.items():
-        if not path.exists():
-            yield f"{variable('kafka', setting)}: there is no file {masked(str(path))}"
-    if (kafka.ssl_certificate_location is None) != (kafka.ssl_key_location is None):
-        yield "WORKER_KAFKA__SSL_CERTIFICATE_LOCATION: goes with SSL_KEY_LOCATION; set both or neither"
+    yield from _certificates("kafka", kafka)
+
+
+def _certificates(section: str, values: Connection | RegistrySettings) -> Iterator[str]:
+    """The files of certificates that are not there, and a certificate without its key."""
+    for setting in _CERTIFICATES:
+        path = getattr(values, setting)
+        if path is not None and not path.exists():
+            yield f"{variable(section, setting)}: there is no file {masked(str(path))}"
+    if (values.ssl_certificate_location is None) != (values.ssl_key_location is None):
+        yield f"{variable(section, 'ssl_certificate_location')}: goes with SSL_KEY_LOCATION; set both or neither"
 
 
 def _login(kafka: Connection) -> Iterator[str]:
@@ -183,3 +191,37 @@ def _state(settings: Settings) -> Iterator[str]:
             "WORKER_DELIVERY__GUARANTEE: a store outside has no part in Kafka's transactions; use at_least_once, or "
             "unset WORKER_STATE__STORE"
         )
+
+
+def _registry(settings: Settings) -> Iterator[str]:
+    """The conflicts of the registry's address and login: the rules for brokers hold here, too."""
+    registry = settings.registry
+    is_needed = settings.records is not None and settings.records.encoding == "registry"
+    if registry is None:
+        if is_needed:
+            yield "WORKER_REGISTRY__URL: RECORDS__ENCODING=registry needs it; set the registry's address"
+        return
+    if not is_needed:
+        why = "without WORKER_RECORDS__ENCODING=registry; set that"
+        yield from _idle("registry", registry, registry.model_fields_set, why)
+        return
+    if Url(registry.url).is_encrypted:
+        yield from _certificates("registry", registry)
+    else:
+        yield from _idle("registry", registry, (*_CERTIFICATES, "ssl_key_password"), "with http://; write https://")
+    if Url(registry.url).is_in_clear and not settings.kafka.allow_plaintext:
+        yield (
+            f"WORKER_REGISTRY__URL: {registry.url} would be asked unencrypted; use https://, or set "
+            "WORKER_KAFKA__ALLOW_PLAINTEXT=true"
+        )
+    yield from _registry_login(registry)
+
+
+def _registry_login(registry: RegistrySettings) -> Iterator[str]:
+    token = "" if registry.token is None else registry.token.get_secret_value()
+    if not (token.isascii() and token.isprintable()):  # the client would show it in an error
+        yield "WORKER_REGISTRY__TOKEN: is no token: it has other characters than a header can carry"
+    if (registry.username is None) != (registry.password is None):
+        yield "WORKER_REGISTRY__USERNAME: goes with PASSWORD; set both or neither"
+    elif registry.username is not None and registry.token is not None:
+        yield "WORKER_REGISTRY__TOKEN: there is a USERNAME, too, which is another login; set one of them"

@@ -35,7 +35,8 @@ class Connection(Section):
     bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="Security of the connections to the brokers.")
     allow_plaintext: bool = Field(
-        False, description="Allow unencrypted connections to brokers, token issuer and STATE__STORE elsewhere."
+        False,
+        description="Allow unencrypted brokers, token issuer, registry and STATE__STORE elsewhere.",
     )
     insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench only.")
     ssl_ca_location: Path | None = Field(None, description="Authorities to trust, in PEM; else the system's.")

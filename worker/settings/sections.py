@@ -17,9 +17,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings.kafka_sections import KafkaSettings
 from worker.settings.records_section import RecordsSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.value_types import (
     MIB,
     Elements,
+    Libraries,
     Linger,
     LogLevel,
     NameOfHost,
@@ -46,18 +48,26 @@ LEAST_MEMORY = 128 * MIB
 MAX_INFLIGHT_ROWS = 131_072
 
 
-def _readable(name: str) -> str:
-    """A file's name in a form that an answer can carry: the name itself may not be UTF-8."""
+def _name_of(path: Path) -> str:
+    """The name of a model: its file's without the ending, its folder's, or in Hugging Face's cache its repository's.
+
+    It may not be UTF-8, and then is put into a form that an answer can carry.
+    """
+    name = path.stem
+    if path.is_dir():
+        folder = path.absolute()
+        is_snapshot = folder.parent.name == "snapshots"
+        name = folder.parent.parent.name.rpartition("--")[2] if is_snapshot else folder.name
     return os.fsencode(name).decode(errors="replace")
 
 
 class ModelSettings(Section):
     """Which model is served, and on what."""
 
-    path: Path = Field(description="The model, a local file: ONNX, or Python (`.py`).")
+    path: Path = Field(description="The model: a local ONNX file, one in Python (`.py`), or a Hugging Face folder.")
     name: Text = Field(
-        default_factory=lambda section: _readable(section.get("path", Path("model")).stem),
-        description="Name that requests may ask for and answers carry; else the file's.",
+        default_factory=lambda section: _name_of(section.get("path", Path("model"))),
+        description="Name that requests may ask for and answers carry; else the file's or the folder's.",
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
     sha256: Sha256 | None = Field(None, description="SHA-256 of the whole model, or the worker does not start.")
@@ -71,6 +81,9 @@ class ModelSettings(Section):
         {}, description='Their options: `{"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}`.'
     )
     gpu_mem_limit: int | None = Field(None, ge=MIB, description="Most bytes of GPU memory for the model's arena.")
+    custom_ops: Libraries = Field(
+        (), description="Libraries with operators that the model needs, each by path and SHA-256: `/ops.so@9f86…`."
+    )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
@@ -280,6 +293,7 @@ class Settings(Sections):
     state: StateSettings
     telemetry: TelemetrySettings
     records: RecordsSettings | None = None  # None: the topics hold requests
+    registry: RegistrySettings | None = None  # None: no record names its schema
 
     @model_validator(mode="before")
     @classmethod
@@ -300,9 +314,10 @@ SECTIONS: dict[str, type[Section]] = {
     "state": StateSettings,
     "telemetry": TelemetrySettings,
     "records": RecordsSettings,
+    "registry": RegistrySettings,
 }
 # Sections that exist only where they are set.
-OPTIONAL = frozenset({"records"})
+OPTIONAL = frozenset({"records", "registry"})
 
 
 def variable(section: str, key: str) -> str:

@@ -151,7 +151,19 @@ class WorkerEvents:
         self._is_in_group = False
         self._log.warning("partitions_lost", **self._gone(partitions, "lost"), unsettled=unsettled)
 
+    def waits_for_schema(self, partition: Partition, schema: str, why: str | None) -> None:
+        """The partition has stood for a while, because this schema is not here; `why`: the registry's trouble."""
+        self._partitions.waiting.add(partition)
+        why = printable(why or "the registry has not answered yet")
+        self._log.warning("partition_waits_for_schema", partition=str(partition), schema=schema, why=why)
+
+    def goes_on(self, partition: Partition, seconds: float) -> None:
+        """A partition that stood so long for a schema goes on."""
+        self._partitions.waiting.discard(partition)
+        self._log.info("partition_goes_on", partition=str(partition), stood_s=round(seconds))
+
     def rewound(self, partitions: Sequence[Partition]) -> None:
+        self._partitions.waiting.difference_update(partitions)
         self._log.info("partitions_rewound", partitions=_named(partitions))
 
     def _gone(self, partitions: Sequence[Partition], event: str) -> dict[str, object]:
@@ -357,6 +369,7 @@ class WorkerEvents:
         self._publish_due = now + PUBLISH_EVERY
         self._numbers.set(metrics.RECORDS_IN_FLIGHT, in_flight)
         self._numbers.set(metrics.LOOP, time.thread_time())
+        self._numbers.set(metrics.WAITING_FOR_SCHEMA, len(self._partitions.waiting))
         if self._watched:
             self._read(self._watched, now)
         self._publish()

@@ -131,6 +131,9 @@ RESTORING = gauge("restoring_partitions", "How many partitions wait for their st
 RESTORE_LEFT = gauge("restore_records_left", "How many records of their changelogs are still to be read, about?")
 WAITING_FOR_KEY = gauge("requests_waiting_for_key", "How many requests wait for an earlier one of their key?")
 
+WAITING_FOR_SCHEMA = gauge("partitions_waiting_for_schema", "How many partitions stand until a schema comes?")
+REGISTRY_AWAY = age("registry_away_seconds", "Since when does the schema registry not answer? 0: it does.")
+
 READY = gauge("ready", "Is this replica ready to answer? 0: /readyz says why not.")
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, of which file, and on what?", name=(), version=(), file=(), device=())

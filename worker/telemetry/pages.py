@@ -165,6 +165,10 @@ class Pages:
             "partitions": _partitions(snapshot, now),
             "rejections": [{"code": code, "count": count} for (code,), count in _each(snapshot, metrics.REJECTIONS)],
             "reasons": _reasons(snapshot, time.time()),
+            "schemas": {
+                "waiting": number(metrics.WAITING_FOR_SCHEMA),
+                "away": _age(snapshot, metrics.REGISTRY_AWAY, now),
+            },
             "state": {
                 "keys": number(metrics.STATES),
                 "bytes": number(metrics.STATE_BYTES),

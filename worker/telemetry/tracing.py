@@ -151,11 +151,11 @@ class TracedCodec:
         self._codec, self._tracing = codec, tracing
 
     def read(self, records: Sequence[Record]) -> Reading:
-        chunks, rejections = self._codec.read(records)
+        chunks, rejections, waiting = self._codec.read(records)
         for chunk in chunks:
             if chunk.ids is not None:
                 chunk.ids = list(map(self._followed, chunk.records, chunk.ids))
-        return Reading(chunks, [(at, self._with_span(rejection)) for at, rejection in rejections])
+        return Reading(chunks, [(at, self._with_span(rejection)) for at, rejection in rejections], waiting)
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         answers = self._codec.write(prediction)

@@ -32,6 +32,7 @@ class WatchedParts:
     waiting_for_key: Callable[[], int]
     store_away_since: Callable[[], float | None]
     starts_awaited: Callable[[], int]  # how many partitions have no known beginning yet
+    registry_away_since: Callable[[], float | None] = lambda: None
 
     def read(self, numbers: Numbers, held: Mapping[Partition, Labels], now: float, date: float) -> None:
         """Set the numbers that only these parts know. `date` is `now` in seconds since the epoch."""
@@ -46,6 +47,7 @@ class WatchedParts:
             numbers.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
         numbers.set(metrics.WAITING_FOR_KEY, self.waiting_for_key())
         numbers.replace(metrics.STORE_AWAY, since_then(self.store_away_since()))
+        numbers.replace(metrics.REGISTRY_AWAY, since_then(self.registry_away_since()))
         oldest, published, epoch = self.ledger.oldest_by_partition(), self.ledger.published_by_partition(), now - date
         numbers.replace(metrics.STALL, {labels: oldest.get(p, inf) for p, labels in held.items()})
         numbers.replace(
@@ -65,13 +67,14 @@ class WatchedParts:
 class HeldPartitions:
     """The partitions that this replica holds, how far each is, and which stand still.
 
-    `held` has the labels of each partition. `stalls` are the partitions that stand still although their logs go on.
-    Owned by the events, on the loop's thread.
+    `held` has the labels of each partition. `stalls` are the partitions that stand still although their logs go on, and
+    `waiting` those that wait for a schema. Owned by the events, on the loop's thread.
     """
 
     def __init__(self) -> None:
         self.held: dict[Partition, Labels] = {}
         self.stalls: dict[Partition, Stall] = {}
+        self.waiting: set[Partition] = set()
         self._committed: dict[Partition, int] = {}  # next offsets, since the assignment
 
     def __len__(self) -> int:
@@ -86,6 +89,7 @@ class HeldPartitions:
         for partition in partitions:
             self.held.pop(partition, None)
             self.stalls.pop(partition, None)
+            self.waiting.discard(partition)
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
         self._committed.update(offsets)

@@ -38,6 +38,7 @@ class Held:
     position: int | None = None
     started_at: int = 0  # the first position
     asked: int = 0  # how often we asked where the group stands
+    is_waiting: bool = False  # for something that is not in Kafka
 
 
 class SimSource:
@@ -110,6 +111,17 @@ class SimSource:
         self._clock.stirred += 1
         for held in self._known(sorted(partitions)):  # one order, which hashes do not change
             self._read_again(held)
+
+    def hold(self, partition: Partition, offset: int) -> None:
+        self._clock.stirred += 1
+        for held in self._known([partition]):
+            held.position = held.started_at = offset
+            held.is_waiting = True
+
+    def release(self, partition: Partition) -> None:
+        self._clock.stirred += 1
+        for held in self._known([partition]):
+            held.is_waiting = False
 
     def positions(self) -> Mapping[Partition, int]:
         found: dict[Partition, int] = {}
@@ -217,7 +229,7 @@ class SimSource:
 
     def _read_again(self, held: Held) -> None:
         """Ask for the position, once nothing of an earlier assignment can be committed any more."""
-        held.position = None
+        held.position, held.is_waiting = None, False
         if self.held.get(held.partition) is not held:
             return
         assert self._assignments is not None
@@ -250,7 +262,8 @@ class SimSource:
 
     def _flowing(self) -> list[Held]:
         end, held = self._broker.end, () if self._is_paused else self.held.values()
-        return [one for one in held if one.position is not None and end(one.partition) > one.position]
+        open_ones = [one for one in held if one.position is not None and not one.is_waiting]
+        return [one for one in open_ones if end(one.partition) > (one.position or 0)]
 
     def _has_news(self) -> bool:
         return bool(self._unheard or self._flowing())

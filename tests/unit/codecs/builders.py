@@ -102,7 +102,7 @@ def of_chunk(chunk: Chunk, at: int) -> One:
 
 def read_all(codec: Codec, records: Sequence[Record]) -> list[One | Rejection]:
     """The reading of each record when all are read together."""
-    chunks, rejections = codec.read(records)
+    chunks, rejections, _ = codec.read(records)
     found: dict[int, One | Rejection] = dict(rejections)
     for chunk in chunks:
         assert list(chunk.at) == sorted(chunk.at)
@@ -165,7 +165,7 @@ def rejection(codec: Codec, given: Record) -> Rejection:
 
 def answer(codec: Codec, given: Record, *outputs: Array) -> Message:
     """The result sent for the record when the model gives these outputs."""
-    ((chunk,), _) = codec.read([given])
+    (chunk,), *_ = codec.read([given])
     (message,) = codec.messages(codec.write(Prediction(chunk, outputs)))
     return Message._make(message)
 

@@ -78,7 +78,7 @@ def test_all_records_of_a_kind_are_one_chunk() -> None:
         rows(3, ROW, ("correlation-id", b"c")),
     ]
 
-    (plain, in_json), rejections = codecs().read(given)
+    (plain, in_json), rejections, _ = codecs().read(given)
 
     assert rejections == []
     assert (list(plain.at), list(in_json.at)) == ([0, 1, 3], [2])
@@ -100,7 +100,7 @@ def test_texts_of_any_length_are_one_chunk(encoding: str) -> None:
     given = [IN_ENCODING[encoding](at, length) for at, length in enumerate([3, 5, 3, 99, 5, 3])]
 
     for _ in range(2):
-        (chunk,), _ = codec.read(given)
+        (chunk,), *_ = codec.read(given)
 
         assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (99,), (5,), (3,)]
         assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 792, 40, 24]
@@ -538,7 +538,7 @@ def test_models_share_no_statements() -> None:
     other = replace(TEXTS, name="other")
     given_ = [in_json(at, 4, **({"model_name": "other"} if at % 2 else {})) for at in range(6)]
 
-    chunks, _ = RequestReader([TEXTS, other], PLAIN_WIRE).read(given_)
+    chunks, *_ = RequestReader([TEXTS, other], PLAIN_WIRE).read(given_)
 
     assert [(chunk.model.name, list(chunk.at)) for chunk in chunks] == [("m", [0, 2, 4]), ("other", [1, 3, 5])]
     assert [chunk.ids or NO_IDS for chunk in chunks] == [NO_IDS, NO_IDS]

@@ -296,7 +296,7 @@ def test_neighbouring_rows_of_such_a_model_are_completed_together() -> None:
     """Each has as many elements filled in as it has rows."""
     records = [record(floats(*range(3 * n)), AS_ROWS) for n in range(1, 9)]
 
-    (chunk,), _ = codecs(SCALED).read(records)
+    (chunk,), *_ = codecs(SCALED).read(records)
 
     assert list(chunk.tensors[0]) == [one.value for one in records]
     assert list(chunk.tensors[1]) == [floats(2.5) * n for n in range(1, 9)]

@@ -52,7 +52,7 @@ def test_a_key_that_has_no_place_beside_a_state_is_refused() -> None:
     rows = [record(ROWS, AS_ROWS, key=b"k%d" % n) for n in range(8)]
 
     found = rejection(codec, record(ROWS, AS_ROWS, key=b"12345"))
-    (chunk,), ((at, refused),) = codec.read([*rows, record(ROWS, AS_ROWS, key=b"12345")])
+    (chunk,), ((at, refused),), _ = codec.read([*rows, record(ROWS, AS_ROWS, key=b"12345")])
 
     assert (found.code, found.message) == (
         Code.RESOURCE_EXHAUSTED,
@@ -72,7 +72,7 @@ def test_with_state_a_chunk_has_only_neighbours(form: str) -> None:
     given[8] = given[8]._replace(headers=(*headers, ("state", b"read")))
     given[12] = given[12]._replace(key=None)
 
-    chunks, rejections = codecs(has_state=True).read(given)
+    chunks, rejections, _ = codecs(has_state=True).read(given)
 
     assert [(list(chunk.at), chunk.state) for chunk in chunks] == [
         ([*range(8)], None),
@@ -80,5 +80,5 @@ def test_with_state_a_chunk_has_only_neighbours(form: str) -> None:
         ([9, 10, 11, 13, 14, 15], None),
     ]
     assert [at for at, _ in rejections] == [12]
-    chunks, _ = codecs().read(given)
+    chunks, *_ = codecs().read(given)
     assert [list(chunk.at) for chunk in chunks] == [[*range(16)]]

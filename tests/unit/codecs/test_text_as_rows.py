@@ -51,7 +51,7 @@ def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
 
     codec = codecs()
     codec.read(rows)
-    (chunk,), ((at, refused),) = codec.read([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
+    (chunk,), ((at, refused),), _ = codec.read([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
 
     assert at == len(rows)
     assert "got a text or a file" in refused.message
@@ -71,7 +71,7 @@ def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
 def test_rows_may_begin_as_json_does(value: bytes) -> None:
     """One in 256 does. Rows that also end like JSON are short, or have bytes in between that are no text."""
     assert request(codecs(), record(value, AS_ROWS)).rows == len(value) // 12
-    (chunk,), rejections = codecs().read([record(value, AS_ROWS)] * 9)
+    (chunk,), rejections, _ = codecs().read([record(value, AS_ROWS)] * 9)
     assert (len(chunk), rejections) == (9, [])
 
 

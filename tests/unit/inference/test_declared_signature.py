@@ -34,6 +34,7 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
     [
         (models.identity("BF16"), "input x is of type tensor(bfloat16)"),
         (models.class_map(), "output y is of type seq(map("),
+        (models.class_map(), 'convert the classifier with options={"zipmap": False}'),
         (models.scaled(), "input scale has no batch axis"),
         (models.of_unknown_rank(), "input x has no batch axis, or none that the file tells"),
         (models.without_inputs(), "has no inputs"),

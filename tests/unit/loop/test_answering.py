@@ -140,6 +140,7 @@ def test_rows_that_fail_alone_cost_one_more_run_and_no_proof_of_the_device() -> 
     assert world.answered() == names(0, 1, 2, 3)
     assert world.answered("error") == names(1, 2)
     assert {(one.code, one.message) for one in world.events.rejections} == {(Code.INVALID_ARGUMENT, FAULT)}
+    assert world.events.counted["failed"] == 0  # the operator hears of rejections, and of no failed inference
     assert world.lanes.probes == 0
 
 
@@ -165,7 +166,7 @@ def test_a_host_that_always_finds_faults_does_not_run_for_ever(row: int) -> None
     world.turn_for(0.5)
 
     assert world.answered("error") == names(0, 1, 2, 3)
-    assert len(world.lanes.ran) <= 7
+    assert len(world.lanes.ran) == world.events.counted["failed"] <= 7
 
 
 def test_many_failures_in_a_row_make_the_device_be_asked_while_lanes_run() -> None:

@@ -204,7 +204,7 @@ def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
     read = world.codec.read
 
     def first_wide(records: Sequence[Record]) -> Reading:
-        chunks, rejections = read(records)
+        chunks, rejections, _ = read(records)
         return Reading([wide(chunk) if chunk.records[0].offset == 0 else chunk for chunk in chunks], rejections)
 
     world.codec.read = first_wide  # type: ignore[method-assign]

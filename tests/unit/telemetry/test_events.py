@@ -69,6 +69,7 @@ class FakeWorker:
     stop_asked: bool = False
     waiting: int = 0
     starts_awaited: int = 0
+    registry_away_since: float | None = None
 
     def parts(self, ledger: Any, states: Any = None) -> WatchedParts:
         return WatchedParts(
@@ -80,6 +81,7 @@ class FakeWorker:
             waiting_for_key=lambda: self.waiting,
             store_away_since=lambda: None,
             starts_awaited=lambda: self.starts_awaited,
+            registry_away_since=lambda: self.registry_away_since,
         )
 
 
@@ -482,6 +484,36 @@ def test_a_partition_that_stands_still_is_told_at_once_and_when_it_goes_on(watch
     assert shown["partition_stalled_seconds 0 requests"] == 331
     assert "partition_stalled_seconds 1 requests" not in shown
     assert watched.page()["partition_stalled_seconds 0 requests"] == 0.0
+
+
+def test_a_partition_that_waits_for_a_schema_is_counted_until_it_goes_on(watched: Watched, log: Log) -> None:
+    """The lines say why and for how long; one that moved away, or is read again, counts no more."""
+    watched.events.assigned([P0, P1])
+    watched.worker.registry_away_since = watched.now - 30
+
+    watched.events.waits_for_schema(P0, "17", "connection refused")
+    watched.events.waits_for_schema(P1, "18", None)
+    watched.turn()
+    both = watched.page()
+    watched.events.goes_on(P0, 12.3)
+    watched.events.rewound([P1])
+    watched.worker.registry_away_since = None
+    watched.turn()
+    none = watched.page()
+    watched.events.waits_for_schema(P1, "18", None)
+    watched.events.revoked([P1], 0.1, 0)
+    watched.turn()
+
+    assert (both["partitions_waiting_for_schema"], both["registry_away_seconds"]) == (2, 30 + PUBLISH_EVERY)
+    assert (none["partitions_waiting_for_schema"], none["registry_away_seconds"]) == (0, 0)
+    assert watched.page()["partitions_waiting_for_schema"] == 0
+    said = [line for line in log if line["event"] == "partition_waits_for_schema"]
+    assert [(line["partition"], line["schema"], line["why"]) for line in said] == [
+        (str(P0), "17", "connection refused"),
+        (str(P1), "18", "the registry has not answered yet"),
+        (str(P1), "18", "the registry has not answered yet"),
+    ]
+    assert [line["stood_s"] for line in log if line["event"] == "partition_goes_on"] == [12]
 
 
 def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: Log) -> None:

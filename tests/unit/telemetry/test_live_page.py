@@ -168,6 +168,18 @@ def test_a_process_that_ended_is_said(shown: Shown) -> None:
     assert shown.status["host"] == {"process": None, "ended": 1, "away": 2.0}
 
 
+def test_partitions_that_wait_for_a_schema_are_shown(shown: Shown) -> None:
+    """With them, since when the registry does not answer."""
+    shown.events.assigned([P0, P1])
+    shown.events.waits_for_schema(P0, "17", "connection refused")
+    shown.worker.registry_away_since = shown.now - 60
+    shown.turn()
+
+    said = shown.status["schemas"]
+
+    assert (said["waiting"], round(said["away"])) == (1, 60)
+
+
 def test_partitions_keep_their_order(shown: Shown) -> None:
     """The order does not depend on their lag: rows that move cannot be read. Each has its oldest request's age."""
     p2, p10 = Partition("requests", 2), Partition("requests", 10)

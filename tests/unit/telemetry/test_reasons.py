@@ -74,6 +74,6 @@ def test_nothing_of_a_request_is_in_the_reason_for_its_rejection(before: str, be
         record(said.encode(), AS_JSON),
     ]
 
-    _, ((_, refused),) = codecs().read([requests[place]])
+    _, ((_, refused),), _ = codecs().read([requests[place]])
 
     assert CANARY not in reason(refused.message, refused.code)

@@ -38,11 +38,12 @@ class AvroSchema:
         try:
             for _, text in schema.references:
                 self._plain(json.loads(text), "")
-            self.root = self._plain(json.loads(schema.text), "")
+            root = self._plain(json.loads(schema.text), "")
         except _MALFORMED as error:
             raise Reject(f"{called(schema)} cannot be read as an Avro schema") from error
-        if not isinstance(self.root, str) or self.definition(self.root).get("type") not in RECORDS:
+        if not isinstance(root, str) or self.definition(root)["type"] not in RECORDS:
             raise Reject(f"{called(schema)} is no Avro schema of a record")
+        self.root = root  # a full name
 
     def definition(self, name: str) -> Mapping[str, Any]:
         """The definition of a named type; the primitive itself if it is one."""

@@ -122,9 +122,7 @@ class Element:
         return "true or false" if self.type is bool else spec.values
 
     def _texts(self, values: Values, _: Faults) -> Array:
-        texts = np.empty(len(values), object)
-        texts[:] = values
-        return texts
+        return as_objects(values)
 
     def _plain(self, values: Values, faults: Faults) -> Array:
         try:
@@ -179,6 +177,13 @@ class Element:
                 faults[at] = self.expected
                 made[at] = 0
         return self._narrow(made, faults) if self.spec.is_float else self._plain(made.tolist(), faults)
+
+
+def as_objects(values: Values) -> Array:
+    """The values themselves, of shape (n,)."""
+    objects: Array = np.empty(len(values), object)
+    objects[:] = values
+    return objects
 
 
 def _whole(spec: TensorSpec) -> Any:

@@ -23,6 +23,7 @@ from worker.codecs.records.elements import Element, Faults
 from worker.codecs.records.paths import EACH, Path
 from worker.codecs.records.projection import Column, Wish
 from worker.codecs.records.sources import Constant, Entry, Source, Vector
+from worker.core.block import Block
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, Tensor
 from worker.core.tensors.specs import TensorSpec
@@ -145,6 +146,8 @@ class Fields(Input):
                 _by_row(element, column, counts) for element, column in zip(self._elements, columns, strict=True)
             ]
         whole = _side_by_side(self._elements, columns, owners, faults)
+        if counts is None:
+            return Made(Block(whole), self._dims)
         return Made(_cut(self.spec, whole, counts, len(columns)), self._dims)
 
 
@@ -240,15 +243,13 @@ def _side_by_side(
     return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
 
 
-def _cut(spec: TensorSpec, whole: Array, counts: Counts, width: int) -> Sequence[Tensor]:
+def _cut(spec: TensorSpec, whole: Array, counts: Sequence[int], width: int) -> Sequence[Tensor]:
     """The tensor of each record, of `width` elements for each that it counts."""
     if spec.is_text:
         held: Any = whole.reshape(-1).tolist()
         size = width
     else:
         held, size = whole.tobytes(), width * whole.itemsize
-    if counts is None:
-        return [held[at : at + size] for at in range(0, len(held), size)]
     return [held[start:stop] for start, stop in pairwise(accumulate([n * size for n in counts], initial=0))]
 
 

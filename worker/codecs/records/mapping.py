@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from worker.codecs.records.elements import Faults
+from worker.codecs.records.envelope import Envelope
 from worker.codecs.records.inputs import Dims, Input, input_of
-from worker.codecs.records.paths import EACH, Path, path_of
+from worker.codecs.records.paths import EACH, WHOLE, Path, path_of
 from worker.codecs.records.projection import Column, Given, Projection, ReaderOf, Wish, from_json
-from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, Picture, Whole
+from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, WholeRecord, picture_input
 from worker.codecs.records.sources import Entry, Source, entry_of
 from worker.codecs.records.surroundings import Surroundings
 from worker.core.failures import BadConfiguration, listed
@@ -49,6 +50,8 @@ class Settings(Protocol):
     def image(self) -> Any: ...
     @property
     def answer(self) -> Mapping[str, Any]: ...
+    @property
+    def functions(self) -> Any: ...
 
 
 class Mapped(NamedTuple):
@@ -73,9 +76,18 @@ class RecordMapping:
     """Reads records into the tensors of a signature."""
 
     def __init__(
-        self, settings: Settings, signature: Signature, reader_of: ReaderOf = from_json, *, takes_nan: bool = False
+        self,
+        settings: Settings,
+        signature: Signature,
+        reader_of: ReaderOf | None = from_json,
+        *,
+        takes_nan: bool = False,
+        skips_null: bool = False,
     ) -> None:
-        """`reader_of` reads a record as a type. `takes_nan`: a missing number is NaN. Raises `BadConfiguration`."""
+        """`reader_of` reads a record as a type; None: the value has no fields. `takes_nan`: a missing number is NaN.
+
+        `skips_null`: an envelope with null, as of a row that was deleted, is passed over. Raises `BadConfiguration`.
+        """
         self._is_json = reader_of is from_json
         self._rows = _rows_of(settings.rows)
         self._only = {path_of("[records] only", name): _allowed(name, given) for name, given in settings.only.items()}
@@ -90,13 +102,24 @@ class RecordMapping:
         self._added = [Path((name,)) for name in outputs] if self._keeps_all else []
         wishes = list(self._wishes())
         own = [at for at, wish in enumerate(wishes) if not wish.path.is_of_record]
+        if reader_of is None:
+            if own or self._keeps_all or self._only or settings.envelope is not None:
+                path = str(wishes[own[0]].path) if own else "that"
+                raise BadConfiguration(
+                    f"[records] encoding: a text and bytes have no fields, so {path} cannot be read; the value itself "
+                    "is $value, and $key, $timestamp, $topic and $headers.name are around it"
+                )
+            reader_of = from_json
         self._projected = own
         self._projection = Projection([wishes[at] for at in own], reader_of)
         self._around = [(at, Surroundings(wish)) for at, wish in enumerate(wishes) if wish.path.is_of_record]
         self._count = len(wishes)
         self._kinds = Projection([Wish(path, Any, None) for path in self._only], reader_of)
         self._wants_value = bool(own) or self._keeps_all or bool(self._only)
-        self._envelope = None if settings.envelope is None else _envelope(settings.envelope, reader_of)
+        self._skips_null = skips_null
+        self._envelope: Envelope | None = None
+        if settings.envelope is not None:
+            self._envelope = Envelope(path_of("[records] envelope", settings.envelope), reader_of)
 
     @property
     def has_rows(self) -> bool:
@@ -112,6 +135,20 @@ class RecordMapping:
     def keep(self) -> Sequence[str] | Literal["all"]:
         """The names of the kept fields in the answer; "all": the whole record, with the answer's fields added."""
         return ALL if self._keeps_all else tuple(self._kept)
+
+    @property
+    def kept_paths(self) -> Mapping[str, tuple[str, ...]]:
+        """The paths of the kept fields, in a record with its envelope, by their names in the answer."""
+        envelope = () if self._envelope is None else self._envelope.path.steps
+        return {name: envelope + path.steps for name, path in self._kept.items()}
+
+    @property
+    def wanted(self) -> Sequence[tuple[str, ...]] | None:
+        """The paths of the fields that are read, of a record with its envelope; None: whole records."""
+        if self._keeps_all or any(wish.path == WHOLE for wish in self._wishes()):
+            return None
+        envelope = () if self._envelope is None else self._envelope.path.steps
+        return [envelope + wish.path.steps for wish in self._wishes() if not wish.path.is_of_record]
 
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
@@ -130,27 +167,35 @@ class RecordMapping:
 
     def read(self, values: Sequence[Given], records: Sequence[Record]) -> Mapped:
         """Read these records, whose values may have been read from another encoding before."""
-        faults: dict[int, str] = {}
-        if self._envelope is not None:
-            values = self._unwrapped(values, faults)
+        if self._envelope is None:
+            return self._read(values, records, {}, ())
+        values, faults, empty = self._envelope.unwrapped(values, skips_null=self._skips_null)
+        return self._read(values, records, faults, empty)
+
+    def _read(
+        self, values: Sequence[Given], records: Sequence[Record], faults: dict[int, str], passed_over: Sequence[int]
+    ) -> Mapped:
+        """Read these records. Some may have faults, or be passed over, before."""
         columns: list[Column] = [[]] * self._count
         good: Sequence[int] = range(len(values))
         if self._wants_value:
             good, projected, wrong = self._projection.read(values)
-            faults = {**wrong, **faults}
             for at, column in zip(self._projected, projected, strict=True):
                 columns[at] = column
-        passed_over = self._passed_over(values, good, columns, faults) if self._only else ()
+            lacking = {at: why for at, why in wrong.items() if at not in faults and at not in passed_over}
+            if self._only:
+                passed_over = [*passed_over, *self._passed_over(values, good, columns, lacking)]
+            faults |= lacking
         if faults or passed_over:
             good, columns = _without(good, columns, {*faults, *passed_over})
         if self._around:
             good, columns = self._surrounded(records, good, columns, faults)
-        mapped, wrong = self._made(values, good, columns[len(self._only) :])
-        if not faults and not wrong and not passed_over:
+        mapped, wrong_now = self._made(values, good, columns[len(self._only) :])
+        if not faults and not wrong_now and not passed_over:
             return mapped
-        cleared = _cleared(mapped, wrong) if wrong else mapped
-        faults |= {good[at]: why for at, why in wrong.items()}
-        return cleared._replace(faults=faults, passed_over=passed_over)
+        cleared = _cleared(mapped, wrong_now) if wrong_now else mapped
+        faults |= {good[at]: why for at, why in wrong_now.items()}
+        return cleared._replace(faults=faults, passed_over=sorted(passed_over))
 
     def _surrounded(
         self, records: Sequence[Record], good: Sequence[int], columns: list[Column], faults: dict[int, str]
@@ -190,31 +235,16 @@ class RecordMapping:
             wrong.setdefault(at, f"{self._rows}: expected an array with an element")
         return list(map(len, column))
 
-    def _unwrapped(self, values: Sequence[Given], faults: dict[int, str]) -> Sequence[Given]:
-        """The records in their envelopes."""
-        assert self._envelope is not None
-        good, (inner,), wrong = self._envelope.read(values)
-        faults |= wrong
-        if len(good) == len(values):
-            return inner
-        unwrapped: list[Given] = [b"{}"] * len(values) if self._is_json else [{}] * len(values)
-        for at, value in zip(good, inner, strict=True):
-            unwrapped[at] = value
-        return unwrapped
-
     def _passed_over(
         self, values: Sequence[Given], good: Sequence[int], columns: Sequence[Column], faults: dict[int, str]
     ) -> Sequence[int]:
-        """The records of other kinds: those that lack a field of ours are no faults."""
-        passed_over = self._others(good, columns)
+        """The records of other kinds. Those that lack a field of ours are no faults, and leave these."""
         suspects = sorted(faults)
-        if suspects:
-            readable, kinds, _ = self._kinds.read([values[at] for at in suspects])
-            others = [suspects[at] for at in self._others(readable, kinds)]
-            for at in others:
-                del faults[at]
-            passed_over += others
-        return sorted(passed_over)
+        readable, kinds, _ = self._kinds.read([values[at] for at in suspects])
+        others = [suspects[at] for at in self._others(readable, kinds)]
+        for at in others:
+            del faults[at]
+        return [*self._others(good, columns), *others]
 
     def _others(self, good: Sequence[int], columns: Sequence[Column]) -> list[int]:
         """Those of the good ones that are not of the wanted kinds."""
@@ -285,18 +315,13 @@ def _kept(keep: object) -> dict[str, Path]:
     return dict(zip(names, paths, strict=True))
 
 
-def _envelope(given: str, reader_of: ReaderOf) -> Projection:
-    wanted = msgspec.Raw if reader_of is from_json else Any
-    return Projection([Wish(path_of("[records] envelope", given), wanted)], reader_of)
-
-
 def _inputs(settings: Settings, signature: Signature, rows: Path | None, *, takes_nan: bool) -> Iterator[Input]:
     """The inputs in the signature's order: as their entries say, else each takes the field of its name."""
     names = [spec.name for spec in signature.inputs]
     if unknown := [name for name in settings.inputs if name not in names]:
         raise BadConfiguration(f"[records.inputs] {unknown[0]}: the model takes {listed(signature.inputs)}")
     for spec in signature.inputs:
-        special = _special(settings, spec)
+        special = _special(settings, spec, rows)
         if special is not None:
             yield special
             continue
@@ -312,11 +337,15 @@ def _by_name(spec: TensorSpec, rows: Path | None) -> Entry:
     return Source(Path(steps), default=spec.default)
 
 
-def _special(settings: Settings, spec: TensorSpec) -> Input | None:
+def _special(settings: Settings, spec: TensorSpec, rows: Path | None) -> Input | None:
     """The input that the model's process prepares: a text, a picture, or the whole record."""
     if spec.name in (TEXT, TEXT_PAIR) and settings.text is not None:
         given = settings.text["field" if spec.name == TEXT else "pair"]
-        return input_of(spec, Source(path_of("[records.text] field", given)), None, takes_nan=False)
+        return input_of(spec, Source(path_of("[records.text] field", given)), rows, takes_nan=False)
     if spec.name == IMAGE and settings.image is not None:
-        return Picture(spec, path_of("[records.image] field", settings.image["field"]))
-    return Whole(spec) if spec.name == RECORD_INPUT else None
+        return picture_input(spec, path_of("[records.image] field", settings.image["field"]))
+    if spec.name != RECORD_INPUT or not settings.functions:
+        return None
+    if rows is not None:
+        raise BadConfiguration("[records] rows: a function takes a whole record, which is one row then; leave one out")
+    return WholeRecord(spec)

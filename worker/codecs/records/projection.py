@@ -8,13 +8,14 @@ with 11 wanted fields in 1.0 µs, where orjson makes a dict of all fields in 2.3
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from worker.codecs.records.paths import EACH, Path
 
@@ -68,8 +69,17 @@ class _Node:
     """A place in the tree of wanted paths: the wish that ends here, or the steps that go on."""
 
     wish: Wish | None = None
+    index: int = 0  # of the wish
     steps: dict[str, _Node] = field(default_factory=dict)
     type: Any = None
+    is_optional: bool = False  # as `may_miss` says; it is asked for each chunk
+
+    def indexes(self) -> Iterator[int]:
+        """The indexes of the wishes here and below."""
+        if self.wish is not None:
+            yield self.index
+        for node in self.steps.values():
+            yield from node.indexes()
 
     @property
     def may_miss(self) -> bool:
@@ -84,7 +94,6 @@ class _Layer:
 
     def __init__(self) -> None:
         self._root = _Node()
-        self.indexes: list[int] = []
         self._paths: list[Path] = []
 
     def takes(self, index: int, wish: Wish) -> bool:
@@ -96,15 +105,13 @@ class _Layer:
             if node.steps and (step == EACH) != (EACH in node.steps):  # an array and an object
                 return False
             node = node.steps.setdefault(step, _Node())
-        node.wish = wish
+        node.wish, node.index = wish, index
         self._paths.append(wish.path)
-        self.indexes.append(index)
         return True
 
-    def build(self) -> tuple[Any, list[Callable[[Column], Column]]]:
-        """The type, and for each wish the function that takes its column from a list of its objects."""
-        made = _typed(self._root, "record")
-        return made, [partial(_column, self._root, path.steps) for path in self._paths]
+    def build(self) -> tuple[Any, _Node]:
+        """The type of its objects, and the tree by which these are taken apart."""
+        return _typed(self._root, "record"), self._root
 
 
 # Makes the function that reads a record as a type: `from_json`, or `from_objects`.
@@ -129,15 +136,15 @@ class Projection:
                 layers.append(_Layer())
                 layers[-1].takes(index, wish)
         self._count = len(wishes)
-        built = [(layer.indexes, *layer.build()) for layer in layers]
-        self._layers = [(indexes, reader_of(made), getters) for indexes, made, getters in built]
+        built = [layer.build() for layer in layers]
+        self._layers = [(reader_of(made), root) for made, root in built]
 
     def read(self, values: Sequence[Given]) -> Projected:
         """The fields of these records."""
         columns: list[Column] = [[]] * self._count
         faults: dict[int, str] = {}
         read: list[Column] = []
-        for _, reader, _ in self._layers:
+        for reader, _ in self._layers:
             try:
                 read.append(list(map(reader, values)))
             except READ_ERRORS:
@@ -147,9 +154,8 @@ class Projection:
             good = [at for at in good if at not in faults]
             read = [[objects[at] for at in good] for objects in read]
         if good:
-            for objects, (indexes, _, getters) in zip(read, self._layers, strict=True):
-                for index, getter in zip(indexes, getters, strict=True):
-                    columns[index] = getter(objects)
+            for objects, (_, root) in zip(read, self._layers, strict=True):
+                _spread(root, objects, columns)
         return Projected(good, columns, faults)
 
 
@@ -163,6 +169,7 @@ def _tried(reader: Callable[[Any], Any], value: Given, at: int, faults: dict[int
 
 def _typed(node: _Node, name: str) -> Any:
     """The type of what stands at this node."""
+    node.is_optional = node.may_miss
     if node.wish is not None:
         node.type = node.wish.type
     elif EACH in node.steps:
@@ -185,22 +192,25 @@ def _field(node: _Node, name: str) -> tuple[Any, ...]:
     return (made | None, None) if default is None and made is not Any else (made, default)
 
 
-def _column(node: _Node, steps: tuple[str, ...], objects: Column) -> Column:
-    """The values at these steps below the objects of a node; lists of them behind an array."""
-    if not steps:
-        return objects
-    step, rest = steps[0], steps[1:]
-    inner = node.steps[step]
-    if step == EACH:
-        if not rest:
-            return objects
-        return [_column(inner, rest, items) for items in objects]
-    at = list(node.steps).index(step)
-    values = list(map(attrgetter(f"f{at}"), objects))
-    if rest and inner.may_miss and None in values:
-        nothing = inner.type()
-        values = [nothing if value is None else value for value in values]
-    return _column(inner, rest, values)
+def _spread(node: _Node, objects: Column, columns: list[Column]) -> None:
+    """Put the objects of a node into the columns of what is wanted below; lists of them behind an array."""
+    if node.wish is not None:
+        columns[node.index] = objects
+    elif EACH in node.steps:
+        inner, count = node.steps[EACH], len(columns)
+        flat: list[Column] = [[]] * count
+        _spread(inner, list(chain.from_iterable(objects)), flat)
+        bounds = list(pairwise(accumulate(map(len, objects), initial=0)))
+        for index in inner.indexes():
+            columns[index] = [flat[index][start:stop] for start, stop in bounds]
+    else:
+        parts = zip(*map(astuple, objects), strict=True) if objects else [()] * len(node.steps)
+        for inner, part in zip(node.steps.values(), parts, strict=True):
+            values: Column = part  # type: ignore[assignment]  # a tuple will do
+            if inner.wish is None and inner.is_optional and None in part:
+                nothing = inner.type()
+                values = [nothing if value is None else value for value in part]
+            _spread(inner, values, columns)
 
 
 def told(error: Exception) -> str:

@@ -9,7 +9,8 @@
 | `google.protobuf.Int64Value` and the other boxes  | the value in the box                                  |
 | `confluent.type.Decimal`, `google.type.Decimal`   | a decimal                                             |
 
-The library itself bounds how deeply messages nest (100), and refuses texts that are not UTF-8.
+The library itself bounds how deeply messages nest (100), and refuses texts that are not UTF-8. Those of proto2 it gives
+as bytes.
 """
 
 from __future__ import annotations
@@ -48,16 +49,11 @@ Take = Callable[[Any], Any]
 _MOST_PARSED = 256 * 2**20
 _BYTES_OF_FIELD = 8
 _DEEPEST_PLACE = 100
-_ERRORS = (Unreadable, UnicodeDecodeError, OverflowError, InvalidOperation)
+_ERRORS = (Unreadable, OverflowError, InvalidOperation)
 
 
 def _why(error: Exception) -> str:
-    match error:
-        case UnicodeDecodeError():
-            return "expected a text in UTF-8"
-        case OverflowError():
-            return "expected an instant of the years 1 to 9999"
-    return "expected a decimal"
+    return "expected an instant of the years 1 to 9999" if isinstance(error, OverflowError) else "expected a decimal"
 
 
 class ProtobufRecords:

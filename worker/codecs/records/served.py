@@ -5,39 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from worker.codecs.records.elements import Faults
-from worker.codecs.records.inputs import Counts, Input, Made
+from worker.codecs.records.elements import Element, Faults, Values, as_objects
+from worker.codecs.records.inputs import Counts, Fields, Input, Made
 from worker.codecs.records.paths import WHOLE, Path
 from worker.codecs.records.projection import Column, Wish
+from worker.codecs.records.sources import Source
+from worker.core.block import Block
+from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 
 # The names of the inputs that the model's process makes others of (`worker/inference/records/`).
 TEXT, TEXT_PAIR, IMAGE, RECORD_INPUT = "text", "text_pair", "image", "record"
 
 
-class Picture(Input):
-    """A field that holds an encoded picture: bytes, or base64 in JSON."""
+class _EncodedPicture(Element):
+    """A picture as its bytes, which in JSON are base64."""
 
-    def __init__(self, spec: TensorSpec, path: Path) -> None:
-        super().__init__(spec)
-        self._path = path
+    def _type(self) -> Any:
+        return bytes
 
-    @property
-    def wishes(self) -> Sequence[Wish]:
-        return [Wish(self._path, bytes)]
-
-    def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:  # noqa: ARG002  # a row is a record
-        for at in [at for at, value in enumerate(columns[0]) if not value]:
-            faults.setdefault(at, f"{self._path}: expected a picture, got nothing")
-        return Made([[value] for value in columns[0]], ())
+    def array(self, values: Values, faults: Faults) -> Array:
+        for at in [at for at, value in enumerate(values) if not value]:
+            faults[at] = "a picture, got nothing"
+        return as_objects(values)
 
 
-class Whole(Input):
+def picture_input(spec: TensorSpec, path: Path) -> Input:
+    """The input of encoded pictures that a field holds."""
+    element = _EncodedPicture("[records.image] field", spec, Source(path), takes_nan=False)
+    return Fields(spec, [element], None)
+
+
+class WholeRecord(Input):
     """The whole record, as an object of Python."""
 
     @property
     def wishes(self) -> Sequence[Wish]:
         return [Wish(WHOLE, dict[str, Any])]
 
-    def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:  # noqa: ARG002  # as above
-        return Made([[value] for value in columns[0]], ())
+    def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:  # noqa: ARG002  # a row is a record
+        return Made(Block(as_objects(columns[0])), ())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from worker.core.block import Block
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor, Value
 from worker.core.tensors.room import Room
@@ -92,7 +93,11 @@ class TensorSpec:
 
     def joined(self, tensors: Sequence[Tensor], room: Room) -> Array:
         """The elements of these tensors, one after the other; of a single tensor of numbers perhaps a view."""
-        if self.is_text:
+        if isinstance(tensors, Block):
+            if self.is_text:
+                return tensors.rows.ravel()
+            tensors = [tensors.rows.reshape(-1).view(np.uint8).data]
+        elif self.is_text:
             return np.array(list(chain.from_iterable(tensors)), object)
         flat: Array = np.frombuffer(room.join(tensors), self.dtype)
         return flat if flat.flags.aligned else flat.copy()  # kernels may load whole vectors

@@ -181,7 +181,7 @@ def without_faults(batch: Batch, faults: Mapping[int, RowFault]) -> tuple[Batch 
     owner = _owners(batch.chunks)
     why = {int(owner[row]): faults[row] for row in sorted(faults.keys() & range(batch.rows), reverse=True)}
     records = records_of(batch.chunks)
-    refused = [refusal(*records[at], *why[at]) for at in sorted(why)]
+    refused = [refusal(*records[at], why[at].code, why[at].message) for at in sorted(why)]
     kept, rows = without(batch.chunks, why), np.flatnonzero(~np.isin(owner, [*why]))
     if not kept:
         return None, refused

@@ -64,8 +64,7 @@ class Broken:
     why: str
 
 
-# The place of an array: dtype, shape, start and size in bytes; an output's start is in its room. Texts (`O`) are a
-# pickled list.
+# The place of an array: dtype, shape, start and size in bytes; an output's start is in its room.
 Place = tuple[str, tuple[int, ...], int, int]
 
 # One run: its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its

@@ -175,14 +175,25 @@ class SharedRoom:
         return self._piece[start:end].view(dtype).reshape(shape)
 
 
+# What stands in the place of a dtype: texts with a NUL between two, and other objects, pickled.
+TEXTS, OBJECTS = "U", "O"
+NUL = "\0"
 # An array as bytes: its dtype, its shape and the bytes.
 Packed = tuple[str, tuple[int, ...], bytes | memoryview]
 
 
 def packed(array: Array) -> Packed:
-    """The array as bytes, without a copy if it is in one piece; texts as a pickled list."""
+    """The array as bytes, without a copy if it is in one piece; texts with a NUL between two, other objects pickled.
+
+    Texts are pickled if one has a NUL or a half character. Otherwise that takes five times as long.
+    """
     if array.dtype.hasobject:
-        return "O", array.shape, pickle.dumps(array.ravel().tolist())
+        objects = array.ravel().tolist()
+        with suppress(TypeError, UnicodeEncodeError):
+            joined = NUL.join(objects).encode()
+            if joined.count(NUL.encode()) == len(objects) - 1:
+                return TEXTS, array.shape, joined
+        return OBJECTS, array.shape, pickle.dumps(objects)
     return array.dtype.str, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -206,9 +217,12 @@ def get(place: Place, of: Array) -> Array:
     """The array at this place of these bytes; a view unless it holds texts."""
     dtype, shape, start, size = place
     content = of[start : start + size]
-    if dtype == "O":
-        texts: Array = np.array(pickle.loads(content.data), object)  # noqa: S301  # from the worker, or its host
-        return texts.reshape(shape)
+    if dtype in (TEXTS, OBJECTS):
+        data = content.data
+        listed = str(data, "utf-8").split(NUL) if dtype == TEXTS else pickle.loads(data)  # noqa: S301  # from the worker, or its host
+        objects: Array = np.empty(len(listed), object)
+        objects[:] = listed
+        return objects.reshape(shape)
     return content.view(dtype).reshape(shape)
 
 

@@ -44,7 +44,6 @@ _FIRST: dict[str, Step] = {
     "max": pooling.Pooled(pooling.highest),
     "cls": pooling.FirstToken(),
 }
-KEEP = "keep"
 _NEED_MASK = ("mean", "max")
 _ELEMENT = re.compile(r"(.+)\[([0-9, -]+)\]")
 
@@ -96,17 +95,9 @@ def fields_of(
 ) -> list[Field]:
     """The fields of these entries; without any, all outputs under their own names. Raises `BadConfiguration`.
 
-    `inputs` are the names of the model's inputs, and `labels` the classes that the model's folder names. The entry
-    `keep` makes no field: it names fields of the record, which the answer's may not be called.
+    `inputs` are the names of the model's inputs, and `labels` the classes that the model's folder names.
     """
-    given = {name: entry for name, entry in answer.items() if name != KEEP}
-    kept = answer.get(KEEP, ())
-    entries = given or {spec.name: {"output": spec.name} for spec in outputs}
-    if kept != "all" and (clash := sorted(set(kept).intersection(entries))):
-        cure = "give the answer's another name" if given else "name the answer's fields in [records.answer]"
-        raise BadConfiguration(
-            f"[records.answer] {clash[0]}: the answer keeps a field of the record of that name; {cure}"
-        )
+    entries = answer or {spec.name: {"output": spec.name} for spec in outputs}
     return [_Entry(name, outputs, inputs, labels).field(entry) for name, entry in entries.items()]
 
 

@@ -15,29 +15,30 @@ picture that cannot be decoded is the fault of its row alone.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.records.image_steps import SECTION, Steps
+from worker.inference.records.image_processor import LAYOUT, entries_of
+from worker.inference.records.image_steps import NUMBERS, SECTION, Steps, has_steps, picture_input, steps_for
 from worker.inference.records.parts import Column, Prepared
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SERVED = "image"
-# Most cameras have 24 million pixels or fewer. One pixel takes 4 bytes of memory while a JPEG is decoded, 12 with several
-# scans or CMYK, 13 in a transparent PNG, 23 in a transparent WebP (2026-11).
+# Most cameras have 24 million pixels or fewer. While it is decoded, a pixel takes 4 bytes of memory in a plain JPEG, 12
+# in one of several scans or in CMYK, 13 in a transparent PNG and 23 in a transparent WebP (2026-11).
 MAX_PIXELS = 25_000_000
-# Pillow itself refuses more, on its own terms.
-MOST_PIXELS = 178_956_970
 # A progressive JPEG of 200 KB with 100 scans took 10 s, because each passes over all pixels. Encoders write 12 at most.
 # Pillow parses the segments before the pixels in Python, 7 µs for each; usual are 5 to 30 (both 2026-11).
 MOST_SCANS, MOST_SEGMENTS = 50, 1000
@@ -64,6 +65,23 @@ class _Unfit(Exception):
     """A picture cannot be taken. The message says why."""
 
 
+def images_of(inputs: Sequence[TensorSpec], image: Mapping[str, Any], processor: Path | None, threads: int) -> Images:
+    """The preparation that a table `[records.image]` and a `preprocessor_config.json` ask for, for a model's inputs.
+
+    `threads` may be 0: as many as cores. Raises `BadConfiguration`.
+    """
+    spec = picture_input(inputs, image.get("input"))
+    if processor is None or has_steps(image):
+        steps = steps_for(spec, image)
+    else:
+        entries = entries_of(processor)
+        if not spec.is_float:  # then the model scales the pixels itself
+            entries = {name: value for name, value in entries.items() if name not in NUMBERS}
+        steps = steps_for(spec, {**image, **entries}, LAYOUT)
+    field = image["field"] if isinstance(image["field"], str) else ".".join(image["field"])
+    return Images(spec, steps, field, threads or len(os.sched_getaffinity(0)), image.get("max_pixels") or MAX_PIXELS)
+
+
 class Images:
     """A `Preparation` that makes one input of encoded pictures. Owns its threads."""
 
@@ -81,6 +99,7 @@ class Images:
         self._dtype = spec.dtype
         self._field = field
         self._max_pixels = max_pixels
+        self._too_many = f"the picture has more than {max_pixels} pixels"
         self.takes: Sequence[TensorSpec] = (TensorSpec(SERVED, "BYTES", ()),)
         self.makes = (spec.name,)
         self._map: Callable[..., Iterable[RowFault | None]] = map
@@ -88,7 +107,7 @@ class Images:
             self._map = ThreadPoolExecutor(threads, "pictures").map
 
     def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
-        """Decode these rows' pictures. Raises `MemoryError`."""
+        """Make the input of these rows: shape (rows, *dims)."""
         pictures = feeds[SERVED]
         batch = np.empty((len(pictures), *self._steps.dims), self._dtype)
         faults = enumerate(self._map(self._write, pictures, batch))
@@ -101,8 +120,11 @@ class Images:
             picture = self._fitted(self._decoded(value))
         except _Unfit as unfit:
             return RowFault(Code.INVALID_ARGUMENT, f"{self._field}: {unfit}")
+        except self._pillow.DecompressionBombError:  # it claims so many pixels that Pillow refuses it first
+            return RowFault(Code.INVALID_ARGUMENT, f"{self._field}: {self._too_many}")
         except MemoryError:
-            raise
+            why = "takes more memory than there is (WORKER_MODEL__MEMORY_LIMIT)"
+            return RowFault(Code.RESOURCE_EXHAUSTED, f"{self._field}: the picture {why}")
         except Exception as error:  # noqa: BLE001  # Pillow's parsers raise whatever a malformed file leads them to
             why = "is cut short" if "truncated" in str(error) else "is damaged"
             return RowFault(Code.INVALID_ARGUMENT, f"{self._field}: the picture {why} and cannot be decoded")
@@ -131,10 +153,8 @@ class Images:
         return self._converted(self._upright(picture))
 
     def _check_size(self, width: int, height: int) -> None:
-        if not width * height:
-            raise _Unfit("the picture has no pixels")
         if width * height > self._max_pixels:
-            raise _Unfit(f"the picture has {width} x {height} pixels, and {self._max_pixels} are the most taken")
+            raise _Unfit(self._too_many)
 
     def _upright(self, picture: Image) -> Image:
         try:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from worker.inference.hugging_face import Folder, folder_of
 from worker.inference.model import Model
 from worker.inference.records.conclusions import fields_of
+from worker.inference.records.folder_answers import folder_answers
+from worker.inference.records.functions import RECORD, Functions, MadeAnswer, MadeInputs, functions_in
+from worker.inference.records.images import images_of
 from worker.inference.records.parts import Conclusion, Preparation
 from worker.inference.records.record_model import RecordModel
+from worker.inference.records.text import texts_of
 
 if TYPE_CHECKING:
     from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
@@ -24,12 +29,59 @@ def record_model(
     states: Mapping[str, str],
 ) -> RecordModel:
     """The model of records that is made of a loaded one. Raises `BadConfiguration`."""
-    preparations = list(_preparations(loaded, model, records))
-    answer = {name: entry for name, entry in records.answer.items() if name != KEEP}
+    folder = folder_of(model.path)
+    functions = Functions(None, None) if records.functions is None else functions_in(records.functions)
+    preparations = list(_preparations(loaded, model, records, states, folder, functions))
+    return RecordModel(
+        loaded,
+        preparations,
+        list(_conclusions(loaded, model, records, states, folder, functions)),
+        tuple(states.values()),
+        batching.max_batch_tokens,
+        [] if functions.answer is None else [RECORD],
+    )
+
+
+def _preparations(
+    loaded: Model,
+    model: ModelSettings,
+    records: RecordsSettings,
+    states: Mapping[str, str],
+    folder: Folder | None,
+    functions: Functions,
+) -> Iterator[Preparation]:
+    inputs, made = loaded.signature.inputs, {*records.inputs, *states}
+    if records.text is not None:
+        texts = texts_of(records.text, inputs, folder)
+        made |= {*texts.makes}
+        yield texts
+    if records.image is not None:
+        rest = [spec for spec in inputs if spec.name not in made]
+        processor = None if folder is None else folder.image_preprocessing
+        images = images_of(rest, records.image, processor, model.intra_op_num_threads)
+        made |= {*images.makes}
+        yield images
+    if functions.inputs is not None:
+        rest = [spec for spec in inputs if spec.name not in made]
+        yield MadeInputs(functions.inputs, rest, refuse_non_finite=model.non_finite_input == "reject")
+
+
+def _conclusions(
+    loaded: Model,
+    model: ModelSettings,
+    records: RecordsSettings,
+    states: Mapping[str, str],
+    folder: Folder | None,
+    functions: Functions,
+) -> Iterator[Conclusion]:
+    """The fields that the tables name, else the folder; where a function makes the answer only those of the tables."""
     outputs = [spec for spec in loaded.signature.outputs if spec.name not in states.values()]
-    conclusions: list[Conclusion] = [*fields_of(answer, outputs, [spec.name for spec in loaded.signature.inputs])]
-    return RecordModel(loaded, preparations, conclusions, tuple(states.values()), batching.max_batch_tokens)
-
-
-def _preparations(loaded: Model, model: ModelSettings, records: RecordsSettings) -> Iterator[Preparation]:
-    yield from ()
+    entries = {name: entry for name, entry in records.answer.items() if name != KEEP}
+    labels: tuple[str, ...] = ()
+    if folder is not None:
+        labels = folder.labels or ()
+        entries = entries or dict(folder_answers(folder, outputs)) if functions.answer is None else entries
+    if entries or functions.answer is None:
+        yield from fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
+    if functions.answer is not None:
+        yield MadeAnswer(functions.answer, refuse_non_finite=model.non_finite_output == "error")

@@ -15,17 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worker.core.failures import RowFault, RowsLost, RunFailure
+from worker.core.failures import RowFault, RowsLost, RunFailure, Stop, failure_of_rows
 from worker.core.records import Array
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.model import Model
+from worker.inference.onnxruntime_errors import run_failure
 from worker.inference.records.parts import Column, Conclusion, Preparation, RowsFailed
 from worker.inference.records.rows_of_one_run import shared_runs
+from worker.inference.session import RUN_ERRORS
 
-# Elements that fill a run: fewer take as long, or nearly. MiniLM takes 0.1 ms a token on one core.
-FILLED_ON_CPU, FILLED_ON_GPU = 256, 8192
+# Elements of padding that cost as much as a run of its own. One core takes 0.1 ms for a token of MiniLM.
+RUN_ON_CPU, RUN_ON_GPU = 32, 4096
 
 Feeds = Mapping[str, Array]
 
@@ -60,7 +62,7 @@ class RecordModel:
         self._passed = [spec for spec in model.signature.inputs if spec.name not in made]
         self._served = list({spec.name: spec for each in preparations for spec in each.takes}.values())
         self._served += [spec for spec in takes if spec not in self._served]
-        self._least = FILLED_ON_GPU if model.is_accelerated else FILLED_ON_CPU
+        self._run_is_worth = RUN_ON_GPU if model.is_accelerated else RUN_ON_CPU
         self._ends = _ends_of(model.signature, made)
         self.signature = self._signature()
 
@@ -74,6 +76,14 @@ class RecordModel:
         If single rows have faults, the failure names them, and the others did not run, or their outputs are dropped.
         Raises `DeviceLost`.
         """
+        try:
+            return self._run(feeds)
+        except Stop:
+            raise
+        except RUN_ERRORS as error:  # a preparation or a conclusion lacks memory, for example
+            return run_failure(error)
+
+    def _run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         columns: dict[str, Column] = {}
         faults: dict[int, RowFault] = {}
         for preparation in self._preparations:
@@ -81,7 +91,7 @@ class RecordModel:
             columns |= prepared.columns
             faults = {**prepared.faults, **faults}
         if faults:
-            return _failed(faults)
+            return failure_of_rows(faults)
         count = len(next(iter(feeds.values())))
         runs = self._runs(feeds, columns, count)
         results: list[Sequence[Array]] = []
@@ -93,7 +103,7 @@ class RecordModel:
                 return failure
             results.append(self._concluded(run, outputs, feeds, rows, faults))  # type: ignore[arg-type]  # no failure
         if faults:
-            return _failed(faults)
+            return failure_of_rows(faults)
         if len(runs) == 1 and runs[0].rows is None:
             return results[0]
         places = np.argsort(np.concatenate([np.array(run.rows) for run in runs]))
@@ -147,7 +157,7 @@ class RecordModel:
                     **{name: _stacked(column, rows, length) for name, column in columns.items()},
                 },
             )
-            for rows, length in shared_runs(shapes, lengths, self._least, self._most_tokens, self._ends)
+            for rows, length in shared_runs(shapes, lengths, self._run_is_worth, self._most_tokens, self._ends)
         ]
 
     # What records are served
@@ -160,11 +170,6 @@ class RecordModel:
         axes = [_moved(axis, own, passed, outputs) for axis in own.axes]
         kept = tuple(axis for axis in axes if axis is not None)
         return replace(own, inputs=inputs, outputs=outputs, axes=kept)
-
-
-def _failed(faults: Mapping[int, RowFault]) -> RunFailure:
-    row = min(faults)
-    return RunFailure(faults[row].message, faults[row].code, faults=dict(sorted(faults.items())))
 
 
 def _ends_of(signature: Signature, made: Sequence[str] | set[str]) -> Sequence[int] | None:

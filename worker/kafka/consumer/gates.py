@@ -12,6 +12,8 @@ this assignment, never where the reset policy says.
   client begins by the reset policy instead.
 - Under `latest` a partition is shut until the place where it begins is committed, if the group has no offset, or one
   beyond the end. So a death loses no record that was published after that.
+- A partition that is held is shut, too: its first record waits for something that is not in Kafka. When it is released,
+  it goes on with that record.
 - While a transaction of an earlier assignment ends, a partition that came back is shut: the group's offset is not known
   yet.
 
@@ -47,6 +49,8 @@ class _Gate:
     is_asleep: bool = True  # no record was handed out yet
     is_adrift: bool = False  # shut, and the client may be looking up where the log begins
     start: int | None = None  # the offset that a shut partition must commit before it gives records
+    held_at: int | None = None  # the record to go on with, while it is held, and until the client has gone there
+    is_held: bool = False
 
 
 class Gates:
@@ -140,11 +144,24 @@ class Gates:
             if (gate := self._gates.get(partition)) is not None:
                 self._close(partition, gate)
 
+    def hold(self, partition: Partition, offset: int) -> None:
+        """Shut the partition, if it is ours, until it is released or rewound."""
+        if (gate := self._gates.get(partition)) is not None:
+            self._close(partition, gate)
+            gate.held_at, gate.is_held = offset, True
+
+    def release(self, partition: Partition) -> None:
+        """Let a held partition go on with its first record that was held."""
+        if (gate := self._gates.get(partition)) is not None:
+            gate.is_held = False
+
     def attend(self, assignments: Assignments) -> None:
-        """Open shut partitions, if the group has answered."""
+        """Open shut partitions, if the group has answered, or if they are released."""
         if self._clock() >= self._ask_at:
             self._ask(assignments)
         for partition, gate in list(self._shut.items()):
+            if gate.held_at is not None and not gate.is_held:
+                self._go_on(partition, gate, gate.held_at)
             if gate.start is not None and self._offsets.note_start(partition, gate.start):
                 gate.begun = gate.start
                 self._go_on(partition, gate, gate.start)
@@ -178,11 +195,12 @@ class Gates:
     def _close(self, partition: Partition, gate: _Gate) -> None:
         self._flowing.stop(partition)
         self._spoiled.rewind(partition)
+        gate.held_at, gate.is_held = None, False
         self._shut[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
         """Let the partition be fetched again, and flow unless it is asleep."""
-        gate.is_adrift, gate.start = False, None
+        gate.is_adrift, gate.start, gate.held_at = False, None, None
         del self._shut[partition]
         self._pauses.release(partition, By.GATES)
         if not gate.is_asleep:
@@ -193,7 +211,10 @@ class Gates:
         asked = [
             partition
             for partition, gate in self._shut.items()
-            if gate.start is None and (gate.is_new or not gate.is_adrift) and not assignments.is_in_doubt(partition)
+            if gate.start is None
+            and gate.held_at is None
+            and (gate.is_new or not gate.is_adrift)
+            and not assignments.is_in_doubt(partition)
         ]
         if asked and not self._learn(self._standings.ask(asked)):
             self._ask_at = self._clock() + ASK_AGAIN_AFTER

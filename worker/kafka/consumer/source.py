@@ -99,6 +99,12 @@ class KafkaSource(KafkaOffsets):
     def rewind(self, partitions: Sequence[Partition]) -> None:
         self._gates.rewind(partitions)
 
+    def hold(self, partition: Partition, offset: int) -> None:
+        self._gates.hold(partition, offset)
+
+    def release(self, partition: Partition) -> None:
+        self._gates.release(partition)
+
     @property
     def starts_awaited(self) -> int:
         return self._gates.starts_awaited

@@ -225,10 +225,12 @@ function drawRejections(now) {
 const pairs = (list) => list.filter(([, text]) => text).flatMap(([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })]);
 
 function drawDeployment(now) {
-  const { deployment, worker, host, model, state } = status;
+  const { deployment, worker, host, model, schemas, state } = status;
+  const away = schemas.away ? `; the registry has not answered for ${duration(schemas.away)}` : "";
   fill("setup", pairs([
     ["Model", model && `${model.name}, version ${model.version}`], ["File's SHA-256", model && (model.sha256 || model.file)],
     ["Device", model && model.device],
+    ["Waiting for a schema", schemas.waiting && `partitions: ${number(schemas.waiting)}${away}`],
     ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Requests from", deployment.requests.join(", ")],
     ["Answers to", deployment.answers], ["Guarantee", deployment.guarantee.replaceAll("_", " ")],
     ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`], ["Up", duration(worker.up)],

@@ -102,7 +102,7 @@ def _by_codec(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Seq
 
     def answers(taken: Sequence[Taken]) -> Sequence[bytes]:
         records = [Record(NOWHERE, at, None, value, headers, None) for at, (value, headers) in enumerate(taken)]
-        chunks, rejections = codec.read(records)
+        chunks, rejections, _ = codec.read(records)
         if rejections:
             raise Incomplete(f"a request that bench has made cannot be read: {rejections[0][1].message}")
         found = [b""] * len(taken)

@@ -145,7 +145,7 @@ class Bench:
         count = max(1, min(TOGETHER, TOGETHER_BYTES // len(request.value), most_rows // self._request_rows))
 
         def answers(reading: Reading) -> Sequence[Prediction]:
-            chunks, wrong = reading
+            chunks, wrong, _ = reading
             found = RunFailure(wrong[0][1].message) if wrong else self.run(chunks)
             if isinstance(found, RunFailure):
                 raise BadConfiguration(f"the model cannot be asked in {encoding}: {found.message}")

@@ -95,7 +95,7 @@ def test_the_beginning_of_a_long_text_is_enough(kind: str, tmp_path: Path) -> No
     """A text of many times the tokens is read at its beginning only, and the tokens are those of the whole."""
     tokenizer = made(kind)
     tokenizer.enable_truncation(32)
-    rows = [text for text in texts(7, 250, 250) if len(text) > 6 * 32]
+    rows = [text for text in texts(7, 250, 250) if len(text) > 2 * 8 * 32]
     bounded = BoundedTokenizer(saved(tokenizer, tmp_path), is_pair=False, has_types=True)
 
     by_beginnings = bounded._of_beginnings(rows)
@@ -110,7 +110,7 @@ def test_a_token_by_name_that_the_cut_goes_through_is_read_whole(at: int, tmp_pa
     """Its characters would otherwise be words."""
     tokenizer = tokenizer_files.wordpiece()
     tokenizer.enable_truncation(8)
-    text = "fox      " * 4 + "fox" + " " * at + "[MASK]" * 9  # the beginning has 48 characters
+    text = "fox          " * 4 + "fox" + " " * at + "[MASK]" * 20  # the beginning has 64 characters
     bounded = BoundedTokenizer(saved(tokenizer, tmp_path), is_pair=False, has_types=True)
 
     assert without_faults(bounded.tokens([text])) == by_the_library(tokenizer, [text])

@@ -177,6 +177,67 @@ def test_a_partition_is_fetched_when_nothing_stops_it(world: World) -> None:
     assert world.client.stopped == set()
 
 
+# Held partitions
+
+
+def test_a_held_partition_gives_nothing_until_it_is_released_and_goes_on_with_its_first_record(world: World) -> None:
+    """It is not fetched, and the group is not asked about it: its offset is known."""
+    running(world)
+    world.source.hold(P, 5)
+    assert world.brings((P, 6), (Q, 1)) == [(Q, 1)]
+    assert world.client.stopped == {P.number}
+    assert world.polled_twice() == []
+
+    world.source.release(P)
+
+    assert world.brings((P, 5)) == [(P, 5)]
+    assert world.client.seeks == [(0, 5)]
+    assert world.client.stopped == set()
+    assert not world.client.asked
+
+
+def test_a_released_partition_to_which_the_client_cannot_go_yet_is_tried_again(world: World) -> None:
+    """Until then no record of it comes, so none is passed over."""
+    running(world)
+    world.source.hold(P, 5)
+    world.source.release(P)
+    world.client.is_stuck = True
+    assert world.brings((P, 7)) == []
+    world.client.is_stuck = False
+
+    assert world.brings((P, 5)) == [(P, 5)]
+
+    assert world.client.seeks == [(0, 5)]
+
+
+def test_a_rewind_ends_a_hold(world: World) -> None:
+    """The partition is read again from the group's offset, though nobody released it."""
+    running(world)
+    world.client.group = {P: (2, "")}
+    world.source.hold(P, 5)
+
+    world.source.rewind([P])
+
+    assert world.brings((P, 2)) == [(P, 2)]
+    assert world.client.seeks == [(0, 2)]
+    world.source.release(P)
+    assert world.brings((P, 3)) == [(P, 3)]
+
+
+def test_a_partition_that_left_is_neither_held_nor_released(world: World) -> None:
+    """It may leave in the poll in which it would have been held."""
+    running(world)
+    world.revoke(P)
+    world.polled()
+
+    world.source.hold(P, 5)
+    world.source.release(P)
+
+    assert world.brings((Q, 1)) == [(Q, 1)]
+    assert world.client.stopped == set()
+    assert not world.client.seeks
+
+
 # A group that starts at the end
 
 
@@ -293,4 +354,14 @@ def test_nothing_is_said_of_a_partition_that_is_shut(world: World) -> None:
     assert world.source.positions() == {P: 6, Q: 3}
 
     world.source.rewind([P])
+    assert world.source.positions() == {Q: 3}
+
+
+def test_nothing_is_said_of_a_partition_that_is_held(world: World) -> None:
+    """The client may have passed the record that the partition waits at."""
+    world.client.position_of = {0: 6, 1: 3}
+    assert world.brings((P, 5), (Q, 2)) == [(P, 5), (Q, 2)]
+
+    world.source.hold(P, 5)
+
     assert world.source.positions() == {Q: 3}

@@ -40,7 +40,7 @@ def refusal(path: Path, model: Signature = ONE) -> str:
 
 
 def read_as(rows: Rows, model: Signature) -> Chunk:
-    chunks, rejections = Codec([model], Wire("answers", "g"), tell=lambda _: None).read([rows.record()])
+    chunks, rejections, _ = Codec([model], Wire("answers", "g"), tell=lambda _: None).read([rows.record()])
     assert not rejections
     return chunks[0]
 
@@ -159,6 +159,6 @@ def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> 
     codec = Codec([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
     records = read(tmp_path, b"a\n" + long + b"\nb\n")
 
-    _, ((_, would_be),) = codec.read([records[1]._replace(value=long, unreadable=None)])
+    _, ((_, would_be),), _ = codec.read([records[1]._replace(value=long, unreadable=None)])
     assert [r.value for r in records] == [b"a", b"", b"b"]
     assert records[1].unreadable == would_be.message

@@ -1,0 +1,457 @@
+"""A mapping makes the tensors of a model from the fields of records, and refuses what does not fit."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
+from worker.codecs.records.projection import from_objects
+from worker.core.block import Block
+from worker.core.failures import BadConfiguration
+
+
+def made(entry: object, *values: object, of: Any = None, dtype: str = "<f4", **section: Any) -> list[list[Any]]:
+    """The numbers of input x, for each of these values."""
+    mapped = read(mapping(of or spec(), inputs={"x": entry}, **section), *values)
+    assert not mapped.faults
+    return numbers(mapped.tensors[0], dtype)
+
+
+# Fields
+
+
+def test_without_entries_names_match() -> None:
+    """Each input takes the field of its name, so a model with an input for each column needs no mapping."""
+    mapped = read(mapping(spec(name="age"), spec("BYTES", 1, name="country")), {"country": "NL", "age": 3, "more": 1})
+    assert numbers(mapped.tensors[0]) == [[3.0]]
+    assert list(mapped.tensors[1]) == [["NL"]]
+    assert mapped.dims == [(), (1,)]
+
+
+def test_a_vector_has_the_order_of_its_entry() -> None:
+    """The record's own order never counts."""
+    assert made(["a", "c.b"], {"c": {"b": 2}, "a": 1}, {"a": 3, "c": {"b": 4}}, of=spec("FP32", 2)) == [[1, 2], [3, 4]]
+    assert made(["a", "b"], {"a": 1, "b": 2}, of=spec("FP32", None)) == [[1, 2]]
+    mapped = read(mapping(spec("BYTES", 2), inputs={"x": ["a", "b"]}), {"a": "s", "b": "t"}, {"a": "u", "b": "v"})
+    assert list(mapped.tensors[0]) == [["s", "t"], ["u", "v"]]
+
+
+def test_rows_of_one_shape_stay_in_one_array() -> None:
+    """So nothing is cut for each record, and joined again for the batch."""
+    assert isinstance(read(mapping(), {"x": 1}, {"x": 2}).tensors[0], Block)
+
+
+def test_a_constant_fills_its_input() -> None:
+    """It needs no field."""
+    both = [spec("FP32", 2), spec("BYTES", name="t"), spec(name="y")]
+    mapped = read(mapping(*both, inputs={"x": {"value": 0.5}, "t": {"value": "s"}}), {"y": 1}, {"y": 2})
+    assert numbers(mapped.tensors[0]) == [[0.5, 0.5]] * 2
+    assert list(mapped.tensors[1]) == [["s"]] * 2
+
+
+@pytest.mark.parametrize("datatype", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"])
+def test_a_whole_number_must_fit_its_type(datatype: str) -> None:
+    """The bounds are in the message, and the value is not."""
+    of, limits = mapping(spec(datatype)), np.iinfo(spec(datatype).dtype)
+    fit = read(of, {"x": int(limits.min)}, {"x": int(limits.max)})
+    assert numbers(fit.tensors[0], spec(datatype).dtype.str) == [[limits.min], [limits.max]]
+    mapped = read(of, {"x": int(limits.max) + 1}, {"x": 1}, {"x": int(limits.min) - 1})
+    assert mapped.good == [1]
+    assert all(why.startswith("x: expected a") for why in mapped.faults.values())
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32"])
+def test_a_number_that_would_become_infinite_is_refused(datatype: str) -> None:
+    """A float is rounded to its type, as in a tensor of a request, but it stays finite."""
+    of = mapping(spec(datatype))
+    assert why(of, {"x": 1e300}).startswith("x: expected a number of at most ")
+    assert read(of, {"x": 0.1}).good == range(1)
+
+
+def test_booleans_are_booleans_unless_a_conversion_is_declared() -> None:
+    """true is no 1, but as = "boolean" says so."""
+    assert made("b", {"b": True}, {"b": False}, of=spec("BOOL"), dtype="?") == [[True], [False]]
+    assert why(mapping(inputs={"x": "b"}), {"b": True}) == "b: expected a number, got true or false"
+    assert made({"field": "b", "as": "boolean"}, {"b": True}, {"b": False}) == [[1], [0]]
+
+
+def test_a_decimal_is_taken_by_its_value() -> None:
+    """From a text, a number, and the decimals of other encodings."""
+    entry = {"field": "d", "as": "decimal"}
+    assert made(entry, {"d": "1.10"}, {"d": 2.5}, {"d": 3}, of=spec("FP64"), dtype="<f8") == [[1.1], [2.5], [3.0]]
+    mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": Decimal("1.10")})
+    assert numbers(mapped.tensors[0], "<f8") == [[1.1]]
+    assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: invalid decimal string"
+    assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "number"),
+    [
+        ({"as": "ms"}, "2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ({"as": "s"}, "2026-01-31T13:00:00.999+01:00", 1_769_860_800),
+        ({"as": "us"}, "1969-12-31T23:59:59.999999", -1),
+        ({"as": "ms", "epoch": "s"}, 1.5, 1500),
+        ({"as": "s", "epoch": "us"}, 2_000_001, 2),
+        ({"as": "us", "epoch": "us"}, 2**60, 2**60),
+        ({"as": "hour"}, "2026-01-31T23:30:00-02:00", 1),
+        ({"as": "weekday"}, "2026-01-31T12:00:00Z", 5),
+        ({"as": "month", "epoch": "ms"}, 1_769_860_800_000, 1),
+    ],
+)
+def test_an_instant_becomes_a_number_or_a_part_of_it(entry: dict[str, str], value: object, number: int) -> None:
+    """Texts in ISO 8601, without a zone in UTC, and numbers since 1970 in the unit that is declared."""
+    assert made({"field": "at", **entry}, {"at": value}, of=spec("INT64"), dtype="<i8") == [[number]]
+    assert made({"field": "at", **entry}, {"at": value}, of=spec("FP64"), dtype="<f8") == [[float(number)]]
+
+
+def test_an_instant_that_is_none_is_refused() -> None:
+    """Out of the calendar, not a date, or too large for the input."""
+    hours = mapping(spec("INT64"), inputs={"x": {"field": "at", "as": "hour", "epoch": "s"}})
+    assert why(hours, {"at": 1e300}) == "at: expected a number of s since 1970"
+    texts = mapping(spec("INT32"), inputs={"x": {"field": "at", "as": "ms"}})
+    assert why(texts, {"at": "yesterday"}) == "at: invalid RFC3339 encoded datetime"
+    assert why(texts, {"at": "2026-01-31T12:00:00Z"}) == "at: expected an instant such as 2026-01-31T12:00:00Z"
+
+
+def test_names_stand_for_numbers() -> None:
+    """By their place in a list, or as a table says. Another name is refused, and is not quoted."""
+    assert made({"field": "c", "names": ["web", "app"]}, {"c": "app"}, {"c": "web"}) == [[1], [0]]
+    few = mapping(spec("INT8"), inputs={"x": {"field": "c", "names": {"web": 3, "app": 4}}})
+    assert why(few, {"c": "secret"}) == "c: expected one of web, app"
+    many = mapping(inputs={"x": {"field": "c", "names": list("abcdefghij")}})
+    assert why(many, {"c": "z"}) == "c: expected one of a, b, c, d, e, f, g, h, …"
+
+
+# Missing values
+
+
+def test_a_missing_number_is_nan_where_the_model_takes_it() -> None:
+    """For floats alone, and only if the operator says so."""
+    values: list[object] = [{"x": None}, {}, {"x": 1}]
+    for entry in ("x", {"field": "x", "as": "decimal"}):
+        mapped = read(mapping(inputs={"x": entry}, takes_nan=True), *values)
+        assert np.isnan(numbers(mapped.tensors[0])[:2]).all()
+    instants = read(mapping(inputs={"x": {"field": "x", "as": "ms"}}, takes_nan=True), {})
+    assert np.isnan(numbers(instants.tensors[0])).all()
+    assert why(mapping(), {}) == "x: missing"
+    assert why(mapping(spec("INT64"), takes_nan=True), {}) == "x: missing"
+
+
+@pytest.mark.parametrize(
+    ("of", "entry", "got"),
+    [
+        (spec("INT64"), {"default": -1}, -1),
+        (spec("FP64"), {"default": 0}, 0),
+        (spec("FP64"), {"default": 1.5, "as": "decimal"}, 1.5),
+        (spec("BOOL"), {"default": False}, False),
+        (spec("INT64"), {"default": "app", "names": ["web", "app"]}, 1),
+        (spec("INT64"), {"default": 5, "as": "ms", "epoch": "s"}, 5000),
+    ],
+)
+def test_a_missing_value_has_its_default(of: Any, entry: dict[str, Any], got: object) -> None:
+    """Missing and null are one."""
+    assert made({"field": "f", **entry}, {}, {"f": None}, of=of, dtype=of.dtype.str) == [[got]] * 2
+
+
+def test_an_input_that_may_be_left_out_has_the_models_default() -> None:
+    """As in a request (`MODEL__INPUT_DEFAULTS`)."""
+    assert made("x", {"x": 2}) == [[2]]
+    mapped = read(mapping(spec("INT64", default=7)), {}, {"x": 1})
+    assert numbers(mapped.tensors[0], "<i8") == [[7], [1]]
+
+
+@pytest.mark.parametrize(
+    ("of", "entry"),
+    [
+        (spec(), {"default": "none"}),
+        (spec("INT8"), {"default": 300}),
+        (spec("INT8"), {"default": True}),
+        (spec("BOOL"), {"default": 1}),
+        (spec("BYTES"), {"default": 1}),
+        (spec("INT64"), {"default": "tv", "names": ["web"]}),
+        (spec("INT64"), {"default": 5, "as": "ms"}),
+    ],
+)
+def test_a_default_of_another_type_is_refused(of: Any, entry: dict[str, Any]) -> None:
+    """At start, not with the first record that needs it."""
+    with pytest.raises(BadConfiguration, match=r"x: default does not fit; expected "):
+        mapping(of, inputs={"x": {"field": "f", **entry}})
+
+
+# Arrays
+
+
+def test_the_fields_of_an_arrays_elements_are_a_dynamic_axis() -> None:
+    """One number for each element, or several side by side."""
+    values = ({"items": [{"p": 1, "q": 2}, {"p": 3, "q": 4}]}, {"items": [{"p": 5, "q": 6}]})
+    one = read(mapping(spec("FP32", None), inputs={"x": "items[*].p"}), *values)
+    assert (numbers(one.tensors[0]), one.dims) == ([[1, 3], [5]], [[(2,), (1,)]])
+    two = read(mapping(spec("FP32", None, 2), inputs={"x": ["items[*].p", "items[*].q"]}), *values)
+    assert (numbers(two.tensors[0]), two.dims) == ([[1, 2, 3, 4], [5, 6]], [[(2, 2), (1, 2)]])
+    texts = read(mapping(spec("BYTES", None), inputs={"x": "tags[*]"}), {"tags": ["a", "b"]})
+    assert list(texts.tensors[0]) == [["a", "b"]]
+
+
+def test_an_array_must_have_the_length_that_the_model_takes() -> None:
+    """Some length, and never none."""
+    fixed = mapping(spec("FP32", 3), inputs={"x": "tags[*]"})
+    assert why(fixed, {"tags": [1, 2]}) == "tags[*]: expected 3 elements, got 2"
+    assert why(mapping(spec("FP32", None), inputs={"x": "tags[*]"}), {"tags": []}) == (
+        "tags[*]: expected one or more elements, got 0"
+    )
+
+
+def test_an_element_of_an_array_may_miss() -> None:
+    """As any other field."""
+    of = mapping(spec("FP32", None), takes_nan=True, inputs={"x": "tags[*]"})
+    assert np.isnan(numbers(read(of, {"tags": [1, None]}).tensors[0])[0]).tolist() == [False, True]
+    items = mapping(spec("FP32", None), inputs={"x": {"field": "items[*].p", "default": 9}})
+    assert numbers(read(items, {"items": [{}, {"p": 1}]}).tensors[0]) == [[9, 1]]
+
+
+def test_a_field_may_be_an_array_of_the_rows_dimensions() -> None:
+    """Lists of lists have the shape of the input; where a dimension is open, each record its own."""
+    of = mapping(spec("FP32", None, 2))
+    mapped = read(of, {"x": [[1, 2], [3, 4]]}, {"x": [[5, 6]]})
+    assert (numbers(mapped.tensors[0]), mapped.dims) == ([[1, 2, 3, 4], [5, 6]], [[(2, 2), (1, 2)]])
+    uneven: list[object] = [[[1, 2], [3]], [[1]], [], [[]]]
+    for bad in uneven:
+        assert why(of, {"x": bad}) == "x: expected an array of shape [any, 2]"
+    assert why(of, {"x": [[1, "secret"]]}) == "x[0][1]: expected a number, got a text"
+    nan = read(mapping(spec("FP32", 2), takes_nan=True), {"x": [None, 1]})
+    assert np.isnan(numbers(nan.tensors[0])[0]).tolist() == [True, False]
+
+
+# Rows
+
+
+def test_the_elements_of_an_array_may_be_the_rows() -> None:
+    """Their fields have a value for each row, and the record's other fields are repeated."""
+    inputs = [spec(name="p"), spec("BYTES", name="t"), spec(name="c"), spec("FP32", None, name="v")]
+    of = mapping(
+        *inputs, rows="items", inputs={"c": "c", "t": {"value": "s"}, "v": "tags[*]", "p": {"field": "items[*].p"}}
+    )
+    items = [{"p": 1}, {"p": 2}]
+    mapped = read(of, {"items": items, "c": 7, "tags": [5, 6]}, {"items": items[:1], "c": 8, "tags": [4]})
+    assert mapped.rows == [2, 1]
+    assert numbers(mapped.tensors[0]) == [[1, 2], [1]]
+    assert list(mapped.tensors[1]) == [["s", "s"], ["s"]]
+    assert numbers(mapped.tensors[2]) == [[7, 7], [8]]
+    assert numbers(mapped.tensors[3]) == [[5, 6, 5, 6], [4]]
+
+
+def test_rows_match_by_name_and_may_hold_texts_and_arrays() -> None:
+    """Without an entry an input takes the field of the rows."""
+    of = mapping(spec("BYTES", name="t"), spec("FP32", None, name="v"), rows="items[*]")
+    items = [{"t": "a", "v": [1, 2]}, {"t": "b", "v": [3, 4]}]
+    mapped = read(of, {"items": items})
+    assert list(mapped.tensors[0]) == [["a", "b"]]
+    assert (numbers(mapped.tensors[1]), mapped.dims[1]) == ([[1, 2, 3, 4]], [(2,)])
+    items[1]["v"] = [3]
+    assert why(of, {"items": items}) == "items[*].v: expected arrays of one shape in all rows"
+    constant = mapping(spec("BYTES", 2, name="t"), spec(name="y"), rows="items", inputs={"t": {"value": "s"}})
+    assert list(read(constant, {"items": [{"y": 1}]}).tensors[0]) == [["s", "s"]]
+
+
+def test_a_fault_in_a_row_is_its_records() -> None:
+    """Neighbours keep their tensors."""
+    mapped = read(mapping(spec("FP32", name="p"), rows="items"), {"items": [{"p": 1}, {"p": 1e300}]}, {"items": []})
+    assert mapped.good == []
+    assert sorted(mapped.faults) == [0, 1]
+    assert mapped.faults[1] == "items[*]: expected an array with an element"
+
+
+# What is around
+
+
+def test_what_is_around_a_value_can_be_a_field() -> None:
+    """The key, the timestamp, the topic and headers; the last header of a name counts."""
+    inputs = [spec("BYTES", name=name) for name in ("key", "topic", "header")] + [spec("INT64", name="at")]
+    entries = {"key": "$key", "topic": "$topic", "header": "$headers.kind", "at": "$timestamp"}
+    of = mapping(*inputs, reader_of=None, inputs=entries)
+    mapped = of.read([b"anything"], [record(b"anything", headers=[("Kind", b"a"), ("kind", b"b")])])
+    assert [list(column) for column in mapped.tensors[:3]] == [[["k"]], [["payments"]], [["b"]]]
+    assert numbers(mapped.tensors[3], "<i8") == [[1_700_000_000_000]]
+
+
+def test_a_number_in_a_key_is_a_text_there() -> None:
+    """And what is missing or wrong around a value is the record's fault."""
+    of = mapping(spec("INT64"), spec(name="y"), inputs={"x": "$key"})
+    records = [record({"y": 1}, at, key) for at, key in enumerate([b"7", None, b"seven", b"\xff"])]
+    mapped = of.read([b'{"y": 1}'] * 4, records)
+    assert (mapped.good, numbers(mapped.tensors[0], "<i8")) == ([0], [[7]])
+    assert mapped.faults == {
+        1: "$key: missing",
+        2: "$key: expected a whole number, got a text",
+        3: "$key: not UTF-8",
+    }
+    optional = mapping(inputs={"x": {"field": "$headers.h", "default": 3}}, reader_of=None)
+    assert numbers(optional.read([b""], [record(b"")]).tensors[0]) == [[3]]
+
+
+def test_the_value_itself_is_a_text_or_bytes() -> None:
+    """Without fields in it."""
+    of = mapping(spec("BYTES", name="text"), reader_of=None, text={"field": "$value", "pair": None})
+    assert list(of.read([b"body"], [record(b"body")]).tensors[0]) == [["body"]]
+    picture = mapping(spec("BYTES", name="image"), reader_of=None, image={"field": "$value"})
+    [image] = picture.read([b"\xff\xd8"], [record(b"\xff\xd8")]).tensors
+    assert str(list(image)) == str([[b"\xff\xd8"]])
+    for section in (
+        {},
+        {"answer": {"keep": "all"}, "inputs": {"x": "$key"}},
+        {"only": {"a": 1}, "inputs": {"x": "$key"}},
+    ):
+        with pytest.raises(BadConfiguration, match="a text and bytes have no fields"):
+            mapping(reader_of=None, **section)
+
+
+# Prepared inputs
+
+
+def test_pictures_and_texts_are_fields_for_the_model_to_prepare() -> None:
+    """A picture is base64 in JSON."""
+    inputs = [spec("BYTES", name=name) for name in ("text", "text_pair", "image")]
+    of = mapping(*inputs, text={"field": "q", "pair": "doc.a"}, image={"field": "photo"})
+    mapped = read(of, {"q": "why", "doc": {"a": "so"}, "photo": "/9g="})
+    assert [list(column) for column in mapped.tensors] == [[["why"]], [["so"]], [[b"\xff\xd8"]]]
+    assert why(of, {"q": "", "doc": {"a": ""}, "photo": ""}) == "photo: expected a picture, got nothing"
+
+
+def test_a_function_takes_the_whole_record() -> None:
+    """An input of that name is a field otherwise."""
+    of = mapping(spec("BYTES", name="record"), functions="functions.py")
+    [whole] = read(of, {"a": [1, {"b": None}]}).tensors
+    assert str(list(whole)) == str([[{"a": [1, {"b": None}]}]])
+    assert list(read(mapping(spec("BYTES", name="record")), {"record": "r"}).tensors[0]) == [["r"]]
+    with pytest.raises(BadConfiguration, match="takes a whole record"):
+        mapping(spec("BYTES", name="record"), functions="functions.py", rows="items")
+
+
+# Envelopes, kinds, what is kept
+
+
+def test_a_record_may_lie_in_an_envelope() -> None:
+    """Debezium's and Connect's; a record without it is refused, and paths are those inside."""
+    of = mapping(envelope="payload.after", answer={"keep": "all"})
+    mapped = read(of, {"payload": {"after": {"x": 1}}}, {"payload": {}}, {"payload": {"after": {}}})
+    assert (mapped.good, mapped.kept) == ([0], [b'{"x": 1}'])
+    assert mapped.faults == {1: "payload.after: missing", 2: "x: missing"}
+    objects = mapping(envelope="payload", reader_of=from_objects)
+    assert numbers(read_objects(objects, {"payload": {"x": 1}}, {}).tensors[0]) == [[1]]
+
+
+def test_an_envelope_with_null_is_a_null_value() -> None:
+    """As of a row that was deleted: refused, or passed over where null values are skipped."""
+    values: list[dict[str, Any]] = [{"after": None}, {"after": {"x": 1}}, {}]
+    mapped = read(mapping(envelope="after"), *values)
+    assert mapped.faults == {0: "after: expected a record, got null", 2: "after: missing"}
+    mapped = read(mapping(envelope="after", skips_null=True), *values)
+    assert (mapped.good, mapped.passed_over, mapped.faults) == ([1], [0], {2: "after: missing"})
+    objects = mapping(envelope="after", reader_of=from_objects, skips_null=True)
+    assert read_objects(objects, *values).passed_over == [0]
+
+
+def test_an_envelope_that_cannot_be_read_is_a_fault_whatever_kinds_count() -> None:
+    """Nobody can know its kind."""
+    of = mapping(envelope="after", only={"type": ["payment"]})
+    mapped = read(of, b"[", {"after": {"type": "payment", "x": 1}}, {"after": {"type": "login"}})
+    assert (mapped.good, mapped.passed_over, sorted(mapped.faults)) == ([1], [2], [0])
+
+
+def test_records_of_other_kinds_are_passed_over() -> None:
+    """They lack what the mapping wants, and are no faults; a record of ours that is wrong is one."""
+    of = mapping(only={"type": ["payment", "refund"], "v.n": 2})
+    ours = {"type": "payment", "v": {"n": 2}}
+    mapped = read(of, {**ours, "x": 1}, {"type": "login"}, {**ours}, {**ours, "type": "other", "x": 1}, b"[", b"{}")
+    assert (mapped.good, mapped.passed_over, sorted(mapped.faults)) == ([0], [1, 3, 5], [2, 4])
+
+
+def test_kept_fields_are_as_they_came() -> None:
+    """In JSON digit for digit; a missing one is null."""
+    of = mapping(answer={"keep": ["id", "c.country"], "score": "y"})
+    mapped = read(of, {"x": 1}, b'{"x": 2, "id": 12345678901234567890123, "c": {"country": "NL"}}')
+    assert of.keep == ("id", "country")
+    assert mapped.kept is not None
+    assert [[bytes(value) for value in kept] for kept in mapped.kept] == [
+        [b"null", b"null"],
+        [b"12345678901234567890123", b'"NL"'],
+    ]
+    objects = mapping(reader_of=from_objects, answer={"keep": ["id"], "score": "y"})
+    assert read_objects(objects, {"x": 1, "id": Decimal(1)}, {"x": 1}).kept == [(Decimal(1),), (None,)]
+
+
+def test_the_whole_record_may_be_kept_if_no_name_clashes() -> None:
+    """Its own text; a record that has the answer's field already is refused."""
+    of = mapping(answer={"keep": "all", "score": "y"})
+    mapped = read(of, b'{ "x": 1.50 }', {"x": 1, "score": None})
+    assert (mapped.good, mapped.kept) == ([0], [b'{ "x": 1.50 }'])
+    assert mapped.faults == {1: "score: the record has this field, and the answer adds it"}
+    objects = mapping(reader_of=from_objects, answer={"keep": "all", "score": "y"})
+    assert read_objects(objects, {"x": 1}, {"x": 1, "score": 1}).kept == [{"x": 1}]
+
+
+def test_the_answers_key_may_be_a_field() -> None:
+    """A text or a whole number."""
+    of = mapping(key="id")
+    mapped = read(of, {"x": 1, "id": "a"}, {"x": 1, "id": 7}, {"x": 1, "id": 1.5}, {"x": 1})
+    assert (mapped.good, mapped.keys) == ([0, 1], [b"a", b"7"])
+
+
+def test_everything_of_a_refused_record_is_left_out() -> None:
+    """Columns stay beside one another."""
+    of = mapping(
+        spec(), spec("FP32", None, name="v"), key="id", rows=None, answer={"keep": ["id"]}, inputs={"v": "v[*]"}
+    )
+    mapped = read(of, *[{"x": 1e300 if at == 1 else at, "id": at, "v": [at]} for at in range(3)])
+    assert (mapped.good, mapped.keys, numbers(mapped.tensors[1])) == ([0, 2], [b"0", b"2"], [[0], [2]])
+    assert mapped.dims[1] == [(1,), (1,)]
+    assert mapped.kept is not None
+    assert [bytes(kept[0]) for kept in mapped.kept] == [b"0", b"2"]
+    rows = mapping(spec(name="p"), rows="items")
+    assert read(rows, {"items": [{"p": 1e300}]}, {"items": [{"p": 1}] * 3}).rows == [3]
+
+
+# Refused at start
+
+
+@pytest.mark.parametrize(
+    ("of", "section", "told"),
+    [
+        (spec(), {"inputs": {"y": "a"}}, r"\[records.inputs\] y: the model takes x FP32\[batch\]"),
+        (spec(), {"inputs": {"x": {"value": "s"}}}, r"\[records.inputs\] x: 's' is not a number"),
+        (spec("FP32", None), {"inputs": {"x": {"value": 1}}}, "a constant fills fixed dimensions"),
+        (spec("FP32", 3), {"inputs": {"x": ["a", "b"]}}, "2 fields are given, and the model takes x FP32"),
+        (spec(), {"inputs": {"x": ["a", "b"]}}, "2 fields are given"),
+        (spec("FP32", 2, 2), {"inputs": {"x": ["a", "b"]}}, "2 fields are one dimension"),
+        (spec("FP32", 2), {"inputs": {"x": ["a[*].b", "c"]}}, "must all come from one array"),
+        (spec(), {"inputs": {"x": "a[*].b"}}, "an array of any length is one dimension"),
+        (spec("FP32", 2), {"inputs": {"x": "$key"}}, r"\$key is one element"),
+        (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
+        (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
+        (spec(), {"rows": "$key"}, "is no array of the record"),
+        (spec(), {"only": {"a": []}}, "only: a must have a list of values"),
+        (spec(), {"only": {"a": [[1]]}}, "only: a must have a list of values"),
+        (spec(), {"answer": {"keep": "id"}}, 'expected "all", or a list'),
+        (spec(), {"answer": {"keep": ["a.id", "b.id"]}}, "two fields are called 'id'"),
+        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself"),
+        (spec(), {"answer": {"keep": ["score"], "score": "y"}}, "the answer has a field 'score' already"),
+        (spec(), {"answer": {"keep": ["y"]}}, "the answer has a field 'y' already"),
+    ],
+)
+def test_a_mapping_that_cannot_work_is_refused_at_start(of: Any, section: dict[str, Any], told: str) -> None:
+    """The refusal names the entry, and what the model takes."""
+    with pytest.raises(BadConfiguration, match=told):
+        mapping(of, **section)
+
+
+def test_kept_raw_values_are_json() -> None:
+    """The writer of answers encodes them as they are."""
+    mapped = read(mapping(answer={"keep": ["id"]}), b'{"x": 1, "id": 1.10}')
+    assert mapped.kept is not None
+    assert msgspec.json.encode(mapped.kept[0]) == b"[1.10]"

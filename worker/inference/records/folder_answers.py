@@ -1,0 +1,67 @@
+"""The fields of an answer that a folder's files stand for, where `[records.answer]` names none.
+
+| the model                             | fields |
+|---|---|
+| a classifier (`id2label`)             | `label` and its `score`; of one label the `score` alone |
+| gives `sentence_embedding`            | `embedding` |
+| gives a vector for each token         | `embedding`: pooled and normalised as `1_Pooling` and `modules.json` say |
+| any other                             | all outputs |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from worker.core.failures import BadConfiguration
+from worker.core.tensors.specs import TensorSpec
+from worker.inference.hugging_face import Folder
+
+_EMBEDDING = "sentence_embedding"  # an export by sentence-transformers has all of its modules inside
+_VECTORS = ("last_hidden_state", "token_embeddings")
+_POOLINGS = ("mean", "cls", "max")
+_WHOLE = "`optimum-cli export onnx --library sentence_transformers` makes a model that gives sentence_embedding"
+
+
+def folder_answers(folder: Folder, outputs: Sequence[TensorSpec]) -> Mapping[str, Any]:
+    """Entries for `[records.answer]`; none: all outputs. Raises `BadConfiguration` for values by token that stay so."""
+    named = {spec.name: spec for spec in outputs}
+    if folder.labels is not None and (logits := named.get("logits")) is not None:
+        return _of_classes(folder, logits)
+    if _EMBEDDING in named:
+        return {"embedding": _EMBEDDING}
+    vectors = next((name for name in _VECTORS if name in named), None)
+    if vectors is None:
+        return {}
+    _check_pooling(folder, named[vectors])
+    return {"embedding": {folder.pooling: vectors, "normalize": folder.normalize}}
+
+
+def _of_classes(folder: Folder, logits: TensorSpec) -> Mapping[str, Any]:
+    assert folder.labels is not None
+    if len(logits.dims) != 1:
+        raise BadConfiguration(
+            f"[records.answer] the model gives {logits}: labels of tokens, which no field can hold; make fields of "
+            "them by `answer` in the functions of [records]"
+        )
+    if len(folder.labels) == 1:
+        return {"score": {folder.activation: "logits"}}
+    return {"label": {"argmax": "logits"}, "score": {folder.activation: "logits", "top": 1}}
+
+
+def _check_pooling(folder: Folder, vectors: TensorSpec) -> None:
+    if folder.steps:
+        raise BadConfiguration(
+            f"[records.answer] embedding: {folder.path / 'modules.json'} has {folder.steps[0]} after the encoder, and "
+            f"the model gives {vectors} without it; {_WHOLE}"
+        )
+    if folder.pooling is None:
+        raise BadConfiguration(
+            f"[records.answer] the model gives {vectors}, a vector for each token, and {folder.path} has no "
+            f'1_Pooling/config.json: write how one is made, such as embedding = {{ mean = "{vectors.name}" }}'
+        )
+    if folder.pooling not in _POOLINGS:
+        raise BadConfiguration(
+            f"[records.answer] embedding: {folder.path / '1_Pooling'} asks for {folder.pooling}, and "
+            f"{', '.join(_POOLINGS)} are made here; {_WHOLE}"
+        )

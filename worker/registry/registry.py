@@ -1,0 +1,94 @@
+"""The schema registry of a worker: what it needs at the start, and the schemas that it asks for while it serves.
+
+At the start the worker waits for the registry: for the newest schemas of its topics, and for the schema of its answers,
+which the registry itself holds against the earlier ones. If it is away then, its last answers count, where a folder has
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from worker.core.failures import BadConfiguration
+from worker.core.schemas import RegisteredSchema
+from worker.registry.client import NotInRegistry, NotTaken, RegistryAway, RegistryClient, RegistryRefuses
+from worker.registry.schema_files import SchemaFiles
+from worker.registry.schemas import Schemas
+from worker.settings import RegistrySettings
+
+
+class Registry:
+    """Owns the client, the folder, and the thread that asks (`schemas`)."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        """Raises `BadConfiguration` for certificates that cannot be used, and a folder that cannot be written."""
+        self._registers = settings.register
+        self._client = RegistryClient(settings)
+        self._files = SchemaFiles(settings.cache_directory, settings.url)
+        self.schemas = Schemas(self._client, self._files, self._files.known())
+
+    def newest(self, subject: str) -> RegisteredSchema | None:
+        """The newest schema of a subject, which its records probably have; None if it has none.
+
+        From now on it need not be asked for. Raises `BadConfiguration` if the registry does not answer.
+        """
+        try:
+            found = self._said(f"newest of {subject}", lambda: self._client.latest(subject))
+        except NotInRegistry:
+            return None
+        if found.id is not None:
+            self.schemas.keep(found.id, found)
+            self._files.keep(found.id, found)
+        return found
+
+    def of_answers(self, subject: str, wanted: RegisteredSchema) -> RegisteredSchema:
+        """The schema of this subject's answers with its id, for a worker that would write `wanted`.
+
+        It is registered if it is not there. With `register` off it is the subject's newest one, perhaps of another
+        text, where the subject has not ours. Raises `BadConfiguration`.
+        """
+        ask = self._client.register if self._registers else self._looked_up
+        try:
+            return self._said(f"{wanted.type} answers of {subject}: {wanted.text}", lambda: ask(subject, wanted))
+        except NotTaken as refused:
+            raise BadConfiguration(
+                f"WORKER_REGISTRY__REGISTER: {subject} does not take the schema of the answers: {refused}; change "
+                "[records.answer], or the compatibility of that subject"
+            ) from refused
+        except NotInRegistry as absent:
+            raise BadConfiguration(
+                f"WORKER_REGISTRY__REGISTER: the registry has no subject {subject}: set it to true, or register this "
+                f"schema there: {wanted.text}"
+            ) from absent
+
+    def close(self, timeout: float) -> None:
+        self.schemas.close(timeout)
+        self._client.close()
+
+    def _looked_up(self, subject: str, wanted: RegisteredSchema) -> RegisteredSchema:
+        try:
+            return self._client.looked_up(subject, wanted)
+        except NotInRegistry:
+            return self._client.latest(subject)
+
+    def _said(self, question: str, ask: Callable[[], RegisteredSchema]) -> RegisteredSchema:
+        """The registry's answer, or its last one while it is away. Raises `BadConfiguration` if there is none."""
+        try:
+            found = ask()
+        except RegistryRefuses as refused:
+            raise BadConfiguration(
+                f"WORKER_REGISTRY__URL: {self._client.url}: {refused}; it needs a login that may read schemas, and "
+                "register them unless WORKER_REGISTRY__REGISTER=false"
+            ) from refused
+        except RegistryAway as away:
+            if (kept := self._files.said(question)) is not None:
+                return kept
+            raise BadConfiguration(
+                f"WORKER_REGISTRY__URL: {self._client.url} does not answer: {away}; start it, or mend the address. A "
+                "worker with a WORKER_REGISTRY__CACHE_DIRECTORY starts without it the next time"
+            ) from away
+        self._files.keep_said(question, found)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Registry {self._client.url}>"
