@@ -20,6 +20,7 @@ _NUMERIC = (Kind.WHOLE, Kind.NUMBER)
 _LIKE_NUMBERS = (*_NUMERIC, Kind.BOOLEAN, Kind.DECIMAL)
 _IS_ID = re.compile(r"(^|_)(id|uuid|guid|key)$|[a-z](Id|ID)$")
 _CONFIRM = "confirm it"
+_MOST_NAMED = 40  # fields that could be an input
 
 
 class Entry(NamedTuple):
@@ -119,8 +120,8 @@ class FieldsForInputs:
     def _none(self, spec: TensorSpec) -> Entry:
         kinds = (Kind.TEXT,) if spec.is_text else _LIKE_NUMBERS
         fit = [str(seen.path) for seen in self._free if seen.kind in kinds]
-        have = f"{len(fit)} fields could be: {', '.join(fit[:40])}" if fit else "no field could be"
-        return Entry("inputs", spec.name, None, f"The model takes {spec}, and it is not clear which field; {have}.")
+        have = f"could be {', '.join(fit[:_MOST_NAMED])}{', …' if fit[_MOST_NAMED:] else ''}" if fit else "none fits"
+        return Entry("inputs", spec.name, None, f"{spec}: it is not clear which field; {have}.")
 
 
 def _source(spec: TensorSpec, seen: Seen, *, takes_nan: bool) -> Any:

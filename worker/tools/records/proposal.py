@@ -16,6 +16,10 @@ from worker.tools.records.sample import Kind, Sample, is_picture
 
 TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 VALUE = "$value"
+_IMAGENET = (
+    Entry("image", "mean", [0.485, 0.456, 0.406], "Of ImageNet: confirm that these are the training's."),
+    Entry("image", "std", [0.229, 0.224, 0.225], "Likewise."),
+)
 
 
 class Proposal(NamedTuple):
@@ -59,6 +63,8 @@ def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: s
     elif (picture := _picture_input(signature)) is not None and (found := _pictures(sample)) is not None:
         rest.remove(picture)
         entries.append(found)
+        if picture.is_float and not is_folder:
+            entries += _IMAGENET
     entries += FieldsForInputs(sample.fields, takes_nan=takes_nan).entries(rest)
     entries += _answer(signature, sample, has_fields=not is_folder)
     return Proposal(entries)

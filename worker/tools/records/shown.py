@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from worker.core.records import Record, Rejection, Tensor
+from worker.codecs.records.paths import Path
+from worker.core.records import Answer, Record, Rejection, Tensor
 from worker.core.tensors.specs import TensorSpec
 from worker.scorer import Scorer
-from worker.terminal.terminal import WIDEST, count, printable, say, write
+from worker.terminal.terminal import WIDEST, count, printable, write
 
-MOST_COLUMNS = 5  # of inputs, and of fields of the answer
-_MOST_ELEMENTS, _LONGEST = 4, 28
+_MOST_INPUTS, _MOST_ELEMENTS, _LONGEST = 24, 4, 40
 
 
 def show_trial(screen: Console, scorer: Scorer, records: Sequence[Record]) -> int:
@@ -25,59 +25,55 @@ def show_trial(screen: Console, scorer: Scorer, records: Sequence[Record]) -> in
 
     Raises `ModelBroken`.
     """
-    assert scorer.mapping is not None
-    answers, fed_by = scorer.records(records), scorer.mapping.fed_by
-    inputs = scorer.signature.inputs[:MOST_COLUMNS]
-    fields = [spec.name for spec in scorer.signature.outputs[:MOST_COLUMNS]]
+    answers = scorer.records(records)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column(Text("record", "dim"), overflow="fold")
-    for spec in inputs:
-        table.add_column(Text(printable(f"{spec.name}\n← {', '.join(map(str, fed_by[spec.name]))}")), overflow="fold")
-    for name in fields:
-        table.add_column(Text(printable(f"→ {name}"), "bold"), overflow="fold")
-    refused: list[str] = []
+    for title in ("record", "fields, as the model takes them", "answer"):
+        table.add_column(Text(title, "bold"), overflow="fold")
     for record, answer in zip(records, answers, strict=True):
-        if isinstance(answer, Rejection):
-            why = "passed over: another kind" if answer.is_silent else answer.message
-            refused.append(f"{record.source}: {why}")
-            continue
-        given = msgspec.json.decode(answer[2] or b"{}")
-        cells = [_cell(given.get(name)) for name in fields]
-        table.add_row(*map(_text, [record.source, *_tensors(scorer, record, inputs), *cells]))
-    if table.row_count:
-        write(screen, table, width=max(WIDEST, screen.width))
-    left = len(scorer.signature.inputs) - len(inputs), len(scorer.signature.outputs) - len(fields)
-    if any(left):
-        say(screen, f"  and {count(left[0], 'more input')}, {count(left[1], 'more field')} of the answer")
-    for why in refused:
-        say(screen, printable(f"  no answer to {why}"))
-    return len(refused)
+        cells = [record.source, ", ".join(_fields(scorer, record)), _answered(scorer, answer)]
+        table.add_row(*[Text(_printable(cell)) for cell in cells])
+    write(screen, table, width=min(WIDEST, screen.width))
+    return sum(isinstance(answer, Rejection) for answer in answers)
 
 
-def _tensors(scorer: Scorer, record: Record, inputs: Sequence[TensorSpec]) -> Iterator[str]:
+def _fields(scorer: Scorer, record: Record) -> Iterator[str]:
+    """Yields the path of each field, and the elements made of it; nothing for a record without tensors."""
     assert scorer.mapping is not None
+    inputs, fed_by = scorer.signature.inputs, scorer.mapping.fed_by
     mapped = scorer.mapping.read([record.value or b""], [record])
-    for spec, column in zip(inputs, mapped.tensors, strict=False):
-        yield _cell(_elements(spec, column[0]))
+    if not mapped.good:
+        return
+    for spec, column in zip(inputs[:_MOST_INPUTS], mapped.tensors, strict=False):
+        yield _with_paths(fed_by[spec.name], spec, column[0])
+    if more := len(inputs[_MOST_INPUTS:]):
+        yield f"and {count(more, 'input')} more"
 
 
-def _elements(spec: TensorSpec, tensor: Tensor) -> Any:
-    if isinstance(tensor, list):
-        return tensor[0] if len(tensor) == 1 else tensor
-    numbers: Any = np.frombuffer(tensor, spec.dtype)
-    return numbers[0] if numbers.size == 1 else numbers[: _MOST_ELEMENTS + 1].tolist()
+def _with_paths(paths: Sequence[Path], spec: TensorSpec, tensor: Tensor) -> str:
+    elements: Any = tensor if isinstance(tensor, list) else np.frombuffer(tensor, spec.dtype).tolist()
+    if len(paths) == len(elements):
+        return ", ".join([f"{path} {_cell(value)}" for path, value in zip(paths, elements, strict=True)])
+    return f"{', '.join(map(str, paths)) or spec.name} {_cell(elements)}"
+
+
+def _answered(scorer: Scorer, answer: Answer) -> str:
+    """The fields of the answer, a line each; or why there is none."""
+    if isinstance(answer, Rejection):
+        return "passed over: of another kind" if answer.is_silent else answer.message
+    given = msgspec.json.decode(answer[2] or b"{}")
+    return "\n".join([f"{spec.name} {_cell(given.get(spec.name))}" for spec in scorer.signature.outputs])
 
 
 def _cell(value: Any) -> str:
     """The value, shortened."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         shown = ", ".join(map(_cell, value[:_MOST_ELEMENTS]))
-        return f"{shown}, …" if len(value) > _MOST_ELEMENTS else shown
+        return f"[{shown}{', …' if len(value) > _MOST_ELEMENTS else ''}]"
     if isinstance(value, bytes):
         return count(len(value), "byte")
-    text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _text(cell: str) -> Text:
-    return Text(printable(cell))
+def _printable(cell: str) -> str:
+    return "\n".join(map(printable, cell.split("\n")))
