@@ -18,6 +18,7 @@ from tests.models import mlp, save
 
 WORKER, NATIVE = "worker", "native"
 ROOT = Path(__file__).parents[1]
+MAPPINGS = ROOT / "bench" / "mappings"  # what a user of records writes
 WIDTH, OUTPUTS = 256, 16
 SMALL, DEAR = (WIDTH,), (2048, 2048, 2048)  # hidden layers
 PARTITIONS = 4
@@ -69,13 +70,14 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A contender's job. `settings` go to the worker, in addition to `settings()`; other contenders have none."""
+    """A contender's job. `settings` and the `config` file are the worker's, in addition to `settings()`."""
 
     cluster: Cluster
     requests: Sequence[str]
     model: Path
     batch: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
 
 
 def raw_values() -> Values:

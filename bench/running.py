@@ -92,7 +92,8 @@ def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Runn
     """
     kind, _, root = name.partition("@")
     if kind == WORKER:
-        with Replica(settings(job, responses), os.environ, root=Path(root).resolve() if root else None) as replica:
+        where = Path(root).resolve() if root else None
+        with Replica(settings(job, responses), os.environ, config=job.config, root=where) as replica:
             yield Running(name, replica.pid, job, replica=replica)
         return
     with process(name, _program(name, job, responses, rate), job) as contender:

@@ -2,27 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from worker.assembled_model import plain_section
+from worker.assembled_states import GIVE_UP_TIMEOUT
 from worker.codecs.answer_forms import AnswerForm, form_of
-from worker.codecs.records.answers import record_form
-from worker.codecs.records.mapping import RecordMapping
-from worker.codecs.records.projection import from_json
+from worker.codecs.records.answer_fields import AnswerField
+from worker.codecs.records.answer_schemas import answer_schema, whole_record
+from worker.codecs.records.answers import record_form, schema_form
+from worker.codecs.records.framed_values import FramedValues
+from worker.codecs.records.mapping import ALL, KEEP, RecordMapping
+from worker.codecs.records.projection import ReaderOf, from_json, from_objects
+from worker.core.failures import BadConfiguration
 from worker.core.records import ReplyForm
+from worker.core.schemas import RegisteredSchema
 from worker.core.tensors.signature import Signature
-from worker.settings import Settings
+from worker.ports import Schemas
+from worker.settings import ModelSettings, RecordsSettings, Settings
+
+# How the fields of a value are read, by `RECORDS__ENCODING`; None: it has none.
+_READERS: Mapping[str, ReaderOf | None] = {"json": from_json, "registry": from_objects, "text": None, "bytes": None}
 
 
-def record_mapping(settings: Settings, signature: Signature) -> RecordMapping | None:
-    """The mapping of records to the inputs of this signature; None for requests. Raises `BadConfiguration`."""
+class RecordSections(Protocol):
+    """The sections that a mapping is made of."""
+
+    @property
+    def model(self) -> ModelSettings: ...
+    @property
+    def records(self) -> RecordsSettings | None: ...
+
+
+class RecordParts(NamedTuple):
+    """What reads and writes the values of the topics. Where they are requests, only `form_of` is of use."""
+
+    form_of: Callable[[ReplyForm], AnswerForm] = form_of
+    mapping: RecordMapping | None = None
+    framed: FramedValues | None = None
+    schemas: Schemas | None = None
+
+
+def record_parts(settings: Settings, signature: Signature, closing: ExitStack) -> RecordParts:
+    """The parts for records of this signature. Raises `BadConfiguration`.
+
+    A registry is asked for the schemas of the topics, and given that of the answers, before the first record.
+    """
+    skips_null = settings.kafka.null_value == "skip"
+    if settings.records is not None and settings.records.encoding == "registry":
+        return _with_schemas(settings, settings.records, signature, closing, skips_null=skips_null)
+    mapping = record_mapping(settings, signature, skips_null=skips_null)
+    return RecordParts() if mapping is None else RecordParts(forms_of(mapping), mapping)
+
+
+def record_mapping(
+    settings: RecordSections, signature: Signature, reader_of: ReaderOf | None = None, *, skips_null: bool = False
+) -> RecordMapping | None:
+    """The mapping of records to the inputs of this signature; None for requests. Raises `BadConfiguration`.
+
+    `reader_of` reads records that are no values of a topic, but rows of a file.
+    """
     if settings.records is None:
         return None
-    takes_nan = settings.model.non_finite_input == "allow"
-    skips_null = settings.kafka.null_value == "skip"
-    reader_of = from_json if settings.records.encoding == "json" else None
     return RecordMapping(
-        plain_section(settings.records), signature, reader_of, takes_nan=takes_nan, skips_null=skips_null
+        plain_section(settings.records),
+        signature,
+        reader_of or _READERS[settings.records.encoding],
+        takes_nan=settings.model.non_finite_input == "allow",
+        skips_null=skips_null,
     )
 
 
@@ -32,3 +81,49 @@ def forms_of(mapping: RecordMapping | None) -> Callable[[ReplyForm], AnswerForm]
         return form_of
     form = record_form(mapping.keep, has_rows=mapping.has_rows)
     return lambda _: form
+
+
+def _with_schemas(
+    settings: Settings, records: RecordsSettings, signature: Signature, closing: ExitStack, *, skips_null: bool
+) -> RecordParts:
+    """The parts for records whose schema is in a registry. The answers are written in the same encoding."""
+    from worker.registry.registry import Registry  # noqa: PLC0415  # its client is an extra
+
+    assert settings.registry is not None
+    registry = Registry(settings.registry)
+    closing.callback(registry.close, GIVE_UP_TIMEOUT)
+    newest = [registry.newest(f"{topic}-value") for topic in settings.kafka.request_topics]
+    record = next((schema for schema in newest if schema is not None), None)
+    if record is None:
+        subjects = ", ".join(f"{topic}-value" for topic in settings.kafka.request_topics)
+        raise BadConfiguration(
+            f"WORKER_RECORDS__ENCODING: the registry has no schema of {subjects}, by which the answers' schema is "
+            "made; register the records' schema, as their producer does"
+        )
+    if records.answer.get(KEEP) == ALL:
+        records = records.model_copy(update={"answer": {**records.answer, KEEP: list(whole_record(record))}})
+    mapping = RecordMapping(
+        plain_section(records),
+        signature,
+        from_objects,
+        takes_nan=settings.model.non_finite_input == "allow",
+        skips_null=skips_null,
+    )
+    form = _form_with_schema(
+        record, signature, mapping, partial(registry.of_answers, f"{settings.kafka.response_topic}-value")
+    )
+    return RecordParts(lambda _: form, mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
+
+
+def _form_with_schema(
+    record: RegisteredSchema,
+    signature: Signature,
+    mapping: RecordMapping,
+    registered: Callable[[RegisteredSchema], RegisteredSchema],
+) -> AnswerForm:
+    rows = (None,) if mapping.has_rows else ()
+    fields = [AnswerField(spec.name, spec.datatype, (*rows, *spec.dims)) for spec in signature.outputs]
+    schema = answer_schema(record, fields, mapping.kept_paths)
+    found = registered(RegisteredSchema(None, None, schema.type, schema.text))
+    assert found.id is not None
+    return schema_form(schema.writer(found.id), has_rows=mapping.has_rows)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.assembled_model import Engine, batch_policy
-from worker.assembled_records import forms_of, record_mapping
+from worker.assembled_records import RecordParts, record_parts
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
 from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
-from worker.codecs.records.mapping import RecordMapping
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
@@ -84,8 +83,8 @@ def assemble(
     signature, states, link = model.signature, None, None
     if stateful is not None:
         states, signature, link, _ = stateful
-    mapping = record_mapping(settings, signature)
-    wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes, mapping)
+    records = record_parts(settings, signature, closing)
+    wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes, records)
     for why in lack_of_room(signature, wire):
         events.warned("row_too_long", why=why)
     events.serves(signature)
@@ -106,6 +105,7 @@ def assemble(
             waiting_for_key=lambda: 0 if by_key is None else by_key.waiting,
             store_away_since=lambda: None if link is None else link.away_since,
             starts_awaited=lambda: source.starts_awaited,
+            registry_away_since=lambda: None if records.schemas is None else records.schemas.away_since,
         )
     )
     events.bounded(
@@ -119,7 +119,7 @@ def assemble(
     )
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
-    plain = Codec([signature], wire, events.rejected, rejections, forms_of(mapping))
+    plain = Codec([signature], wire, events.rejected, rejections, records.form_of)
     codec, traced_lanes = (plain, lanes) if tracing is None else tracing.around(plain, lanes)
     parts = Parts(
         source=source,
@@ -144,6 +144,7 @@ def assemble(
         ),
         clock=time.monotonic,
         states=Stateless() if states is None else states,
+        schemas=records.schemas,
         first=_first_rejections(settings, source, plain, signature),
     )
     return Worker(parts)
@@ -234,7 +235,7 @@ def _delivery(
     )
 
 
-def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int, records: RecordMapping | None) -> Wire:
+def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int, records: RecordParts) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
     answered = [topic for topic in (kafka.response_topic, *kafka.reply_topics) if topic not in topics.shut]
@@ -256,5 +257,6 @@ def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int, recor
         reply_bytes={topic: topics.max_bytes[topic] for topic in answered[1:]},
         shut=topics.shut,
         max_key_bytes=max_key_bytes,
-        records=records,
+        records=records.mapping,
+        framed=records.framed,
     )

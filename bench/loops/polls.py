@@ -53,8 +53,8 @@ LOOPS = {
     "plain_binary": Loop(plain.binary, "binary data as an afternoon gives it"),
     **{f"plain_{name}": Loop(make, records.ABOUT[name]) for name, make in records.JOBS.items()},
     **{
-        f"swift_{name}": Loop(partial(records.in_batches, make), f"plain_{name} in longer polls, batch by batch", POLL)
-        for name, make in records.JOBS.items()
+        f"swift_{name}": Loop(partial(records.in_batches, records.JOBS[name]), f"plain_{name} in longer polls", poll)
+        for name, poll in {"fraud_json": POLL, "fraud_avro": POLL, "documents": 256}.items()
     },
 }
 

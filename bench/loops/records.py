@@ -26,7 +26,7 @@ from bench.loops import by_hand
 from bench.loops.payments import scores
 from bench.loops.plain import JSON, Answer, Header, Made
 from bench.loops.task import Task, opened
-from tests.records_models import parsed_schema
+from tests.payments import parsed_schema
 
 STATED: list[Header] = [("content-type", JSON)]
 
@@ -125,12 +125,18 @@ PREFIX = "hand_"
 
 
 def in_batches(make: Callable[[Task], Made[Any]], task: Task) -> Made[Any]:
-    """Runs the records of a long poll in batches."""
+    """Runs the records of a long poll in batches, the documents in the order of their lengths."""
     made = make(task)
 
     def answers(records: Sequence[Any]) -> list[Answer]:
-        batches = (records[at : at + task.batch] for at in range(0, len(records), task.batch))
-        return [answer for batch in batches for answer in made.answers(batch)]
+        order = [*range(len(records))]
+        if make is documents:
+            order.sort(key=lambda at: len(records[at]["body"]))
+        found: dict[int, Answer] = {}
+        for start in range(0, len(order), task.batch):
+            own = order[start : start + task.batch]
+            found |= zip(own, made.answers([records[at] for at in own]), strict=True)
+        return [found[at] for at in range(len(records))]
 
     return made._replace(answers=answers)
 

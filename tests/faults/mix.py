@@ -32,8 +32,8 @@ from tests.faults.strangers import Strangers
 from tests.models import fragile, save, with_memory
 from tests.stores.running import RunningStore
 from worker.kafka.cluster.topics import CHANGELOG_CONFIGS
+from worker.kafka.reader import Reader
 from worker.settings import Connection
-from worker.tools.kafka.reader import Reader
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
 ALL_ANSWERED_WITHIN = 90.0  # after the last read answer; a dead replica's transaction takes 10 s of it

@@ -47,6 +47,8 @@ HARMS = {
     670: ("RESOURCE_EXHAUSTED", b"memory"),
     671: ("INVALID_ARGUMENT", b"671"),
     672: ("INTERNAL", b"672"),
+    673: ("INTERNAL", b"SIGSEGV"),
+    674: ("INTERNAL", b"RecursionError"),
 }
 GONE_WITHIN = 5.0  # seconds until a host has ended with its worker; the kernel needs none
 

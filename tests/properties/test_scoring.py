@@ -17,10 +17,11 @@ from worker.core.chunk import Prediction
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Partition, Rejection
 from worker.inference.model import Model
+from worker.scorer import Scorer
 from worker.settings.for_commands import load_scoring
 from worker.tools.lines import lines as lines_of
 from worker.tools.score.inputs import Rows, line_portions
-from worker.tools.score.scorer import Scorer
+from worker.tools.score.portions import row_outcomes
 
 MODEL = signature()
 LONGEST = 5
@@ -106,7 +107,7 @@ def test_every_row_has_the_outcome_that_it_has_alone(
     values[[row for row in missing if row < count]] = np.nan
     rows = Rows(Partition("rows", 0), 0, MODEL.inputs, [values], OCTETS)
 
-    scored = scorer.records([row.record() for row in rows.parts(1)]) if are_lines else list(scorer.rows(rows))
+    scored = scorer.records([row.record() for row in rows.parts(1)]) if are_lines else list(row_outcomes(scorer, rows))
 
     bad = {row for row in guilty | missing if row < count}
     met("a bad row with neighbours", is_so=bool(bad) and batch > 1 and count > 1)

@@ -21,7 +21,7 @@ class Model:
         return {"y": feeds["x"] * 2}
 
 
-def do_harm(first: float) -> None:  # noqa: C901  # one branch for each harm
+def do_harm(first: float | None) -> None:  # noqa: C901, PLR0912  # one branch for each harm
     """Harm this process in the way that this element asks for; most elements ask for none."""
     match first:
         case 666:
@@ -42,3 +42,10 @@ def do_harm(first: float) -> None:  # noqa: C901  # one branch for each harm
             raise ValueError(f"{first} is no value that this model takes")
         case 672:
             raise RuntimeError(f"it does not work for {first}")
+        case 673:
+            deep: tuple[object, ...] = ()
+            for _ in range(300_000):
+                deep = (deep,)
+            hash(deep)  # it recurses in native code, whose stack has an end
+        case 674:
+            do_harm(first)

@@ -127,7 +127,8 @@ class AnswerWriter:
         if self._is_non_finite_unfit:
             for column in columns:
                 if not (column.binary or column.is_finite()):
-                    why = f"output {column.spec.name}: NaN or infinity has no form in JSON; accept another type"
+                    cure = "" if shared.form.is_of_records else "; accept another type"
+                    why = f"output {column.spec.name}: NaN or infinity has no form in JSON{cure}"
                     raise Reject(why, Code.INTERNAL)
 
     def _too_long(self, chunk: Chunk, at: int, answer: Fields, room: int) -> Rejection:

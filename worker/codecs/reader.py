@@ -45,6 +45,11 @@ class RequestReader:
         A chunk has all records of its kind in one encoding. Where the model has state it has only neighbours, so that
         order holds.
         """
+        waiting = self._encodings.waiting(records)
+        if waiting is not None:
+            records = records[: waiting.at]
+            if not records:
+                return Reading((), (), waiting)
         envelopes = self._envelopes.read_all([record[4] for record in records])
         values = [record[3] for record in records]
         wrong = self._unfit(records, values, envelopes)
@@ -60,8 +65,9 @@ class RequestReader:
                 wrong[at[index]] = fault
             chunks += [_chunk(part, at, records, some, envelopes) for part in parts]
         if not wrong:
-            return Reading(chunks, [])
-        return Reading(chunks, [(at, self._rejected(records[at], envelopes.of(at), wrong[at])) for at in sorted(wrong)])
+            return Reading(chunks, [], waiting)
+        rejections = [(at, self._rejected(records[at], envelopes.of(at), wrong[at])) for at in sorted(wrong)]
+        return Reading(chunks, rejections, waiting)
 
     def _unfit(
         self, records: Sequence[Record], values: Sequence[bytes | None], envelopes: EnvelopeColumns

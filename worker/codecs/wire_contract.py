@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from worker.codecs.records.framed_values import FramedValues
     from worker.codecs.records.mapping import RecordMapping
 
 JSON = "application/json"
@@ -43,7 +44,7 @@ class Wire:
     that it fits into the changelog with its state. `must_state_rows`: plain rows without the headers `datatype` and
     `rows` are refused. `reply_topics`: the numbers of partitions of the response topic and the other topics that
     requesters may name. `shut`: topics that get no answer, and why. `records`: the mapping of a topic that holds
-    records, None if it holds requests.
+    records, None if it holds requests. `framed` reads those whose schema is in a registry.
     """
 
     response_topic: str
@@ -61,6 +62,7 @@ class Wire:
     max_key_bytes: int = sys.maxsize
     must_state_rows: bool = False
     records: RecordMapping | None = None
+    framed: FramedValues | None = None
     reply_topics: Mapping[str, int] = field(default_factory=dict)
     reply_bytes: Mapping[str, int] = field(default_factory=dict)
     shut: Mapping[str, str] = field(default_factory=dict)

@@ -72,11 +72,19 @@ class RunFailure:
         """The message without the publisher's values, for the log."""
         return self.message if self.logged is None else self.logged
 
+    @property
+    def is_of_data(self) -> bool:
+        """True if publishers are to blame for all of it: no model failed."""
+        return bool(self.faults) and all(fault.code is not Code.INTERNAL for fault in self.faults.values())
+
 
 def failure_of_rows(faults: Mapping[int, RowFault]) -> RunFailure:
-    """The failure of a run because of these rows, or of the first of very many: the others fail in the next run."""
+    """The failure of a run because of these rows, or of the first of very many: the others fail in the next run.
+
+    It tells the first fault that no publisher is to blame for, else the first.
+    """
     rows = sorted(faults)
-    _, message, logged = faults[rows[0]]
+    _, message, logged = min((faults[row] for row in rows), key=lambda fault: fault.code is not Code.INTERNAL)
     those = f"{len(rows)} row{'s' if len(rows) > 1 else ''} can have no result"
     return RunFailure(
         f"{those}: {message}",

@@ -88,7 +88,8 @@ def spec_of(role: str, node: Any) -> TensorSpec:
     """The spec of a session's input or output. Raises `BadConfiguration` for a type that no request can have."""
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        cure = 'convert the classifier with options={"zipmap": False}' if node.type.startswith("seq(map(") else _HOW
+        is_map = node.type.startswith("seq(map(")
+        cure = f'convert the classifier with options={{"zipmap": False}}; {_HOW}' if is_map else _HOW
         raise BadConfiguration(
             f"{role} {node.name} is of type {node.type}, and a tensor of one of {', '.join(DTYPES)} is needed: {cure}"
         )

@@ -162,6 +162,8 @@ def _session(loadable: LoadableModel, providers: list[Any], threads: int) -> ort
     options.add_session_config_entry(_FORMAT, "ORT" if loadable.is_ort else "ONNX")
     if isinstance(loadable.model, bytes):
         options.add_session_config_entry(_FOLDER, os.devnull)
+    for library in loadable.custom_ops:
+        options.register_custom_ops_library(library)
     session = ort.InferenceSession(loadable.model, options, providers=providers, enable_fallback=0)
     # Else it keeps the model's bytes for a new session, which is never made: a model of 1.4 GB took 2.9 (2026-11-26).
     session._model_bytes = None  # noqa: SLF001  # nothing public lets go of it

@@ -29,6 +29,7 @@ class LoadableModel(NamedTuple):
     model: str | bytes
     is_ort: bool  # ONNX Runtime's own format, which it would recognise only by the file's name
     is_python: bool = False
+    custom_ops: tuple[str, ...] = ()  # the paths of the libraries with its operators
 
 
 def loadable_model(path: Path, sha256: str | None) -> LoadableModel:

@@ -61,6 +61,7 @@ def load(
     try:
         if loadable.is_python:
             return warm(open_python(settings, loadable.model))
+        from worker.inference.custom_ops import libraries  # noqa: PLC0415 - it imports ONNX Runtime
         from worker.inference.device import (  # noqa: PLC0415 - it imports ONNX Runtime
             Unusable,
             check_options,
@@ -69,6 +70,7 @@ def load(
             open_named,
         )
 
+        loadable = loadable._replace(custom_ops=libraries(settings.custom_ops))
         check_options(options, wanted, providers)
         if wanted != "auto" or providers:
             return warm(open_named(loadable, wanted, providers, threads, options))
@@ -109,16 +111,19 @@ def inspect(settings: ModelSettings) -> Declared:
     loadable = loadable_model(path, settings.sha256)
     try:
         # One row a batch: so a model of exactly one row is not refused, as this depends on the worker's MAX_BATCH_SIZE.
-        return declared_by(_looked_at(path, loadable), settings, Signature.max_rows, max_batch_size=1)
+        looked_at = _looked_at(path, loadable, settings.custom_ops)
+        return declared_by(looked_at, settings, Signature.max_rows, max_batch_size=1)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def _looked_at(path: Path, loadable: LoadableModel) -> Session:
+def _looked_at(path: Path, loadable: LoadableModel, custom_ops: Sequence[str]) -> Session:
     if loadable.is_python:
         return PythonSession(path, loadable.model)
+    from worker.inference.custom_ops import libraries  # noqa: PLC0415 - it imports ONNX Runtime
     from worker.inference.device import open_cpu  # noqa: PLC0415 - it imports ONNX Runtime
 
+    loadable = loadable._replace(custom_ops=libraries(custom_ops))
     return open_cpu(loadable, 1, "only looked at").session
 
 

@@ -68,6 +68,8 @@ def load_failure(error: Exception) -> str:
         return f"there is not enough memory for it ({readable(error)}): give it more, or export a smaller model (FP16)"
     is_whole = "protobuf" not in str(error).lower()
     hint = "" if is_whole else " It is no ONNX model, or one that was cut short, or a Git LFS pointer (`git lfs pull`)"
+    if "is not a registered function/op" in str(error):
+        hint = "; WORKER_MODEL__CUSTOM_OPS names the library that has it"
     return f"{readable(error, longest=1000)}{hint} (docs/models.md)"  # it may name two files
 
 

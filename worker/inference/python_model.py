@@ -29,7 +29,13 @@ _NAME = "served_model"  # of the file as a module: its own name may be that of a
 _CLASS = "Model"
 _LOADED = Path("/proc/self/maps")  # the libraries of this process, among others
 _HOW = "docs/models.md#a-model-in-python"
-_OF_DEVICES: Mapping[str, Any] = {"device": "auto", "providers": (), "provider_options": {}, "gpu_mem_limit": None}
+_OF_ONNX: Mapping[str, Any] = {
+    "device": "auto",
+    "providers": (),
+    "provider_options": {},
+    "gpu_mem_limit": None,
+    "custom_ops": (),
+}
 _EXAMPLE = '{"x": ("FP32", [None, 4])}'
 
 
@@ -51,9 +57,10 @@ def open_python(settings: ModelSettings, content: str | bytes) -> Opened:
     Libraries that it imports use as many threads for OpenMP as the settings say, unless the environment says otherwise.
     """
     path = settings.path
-    if idle := [key for key, default in _OF_DEVICES.items() if getattr(settings, key) != default]:
+    if idle := [key for key, default in _OF_ONNX.items() if getattr(settings, key) != default]:
         raise BadConfiguration(
-            f"WORKER_MODEL__{idle[0].upper()} has no effect, for a model in Python chooses its device: leave it out"
+            f"WORKER_MODEL__{idle[0].upper()} has no effect, for a model in Python chooses its device and "
+            "operators: leave it out"
         )
     if settings.intra_op_num_threads:
         os.environ.setdefault("OMP_NUM_THREADS", str(settings.intra_op_num_threads))

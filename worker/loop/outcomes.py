@@ -99,10 +99,12 @@ class Outcomes:
         assert split is not None
         if isinstance(split, RunFailure) and split.loses_rows:
             self._run_alone(batch.model, split)
-        self._events.batch_ran(batch.rows, seconds, split.for_log if isinstance(split, RunFailure) else None)
         if isinstance(split, RunFailure):
+            if not split.is_of_data:
+                self._events.batch_ran(batch.rows, seconds, split.for_log)
             self._punctuality.failed(batch)
             return self._smaller(batch, split)
+        self._events.batch_ran(batch.rows, seconds, None)
         self._batcher.ran(batch, seconds, now)
         self._answer_split(split)
         if late := self._punctuality.answered(batch, self._clock()):

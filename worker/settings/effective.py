@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from worker.core import secrets
 from worker.settings.sections import SECTIONS, Settings, variable
+from worker.settings.value_types import Section
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 
@@ -35,12 +36,13 @@ class Effective(NamedTuple):
 
 
 def effective(settings: Settings) -> Iterator[Effective]:
-    """All settings, section by section, with secrets masked."""
+    """All settings, section by section, with secrets masked. A section that may be absent is left out if it is."""
     for section, cls in SECTIONS.items():
         values = getattr(settings, section)
-        for key in cls.model_fields:
+        for key in cls.model_fields if values is not None else ():
             is_default = key not in values.model_fields_set
-            yield Effective(variable(section, key), _shown(getattr(values, key)), is_default)
+            shown = _shown if section != "records" else _mapping_shown
+            yield Effective(variable(section, key), shown(getattr(values, key)), is_default)
 
 
 def _shown(value: object) -> Value:
@@ -54,6 +56,15 @@ def _shown(value: object) -> Value:
         case dict(held):
             return {key: _held(key, each) for key, each in held.items()}
     return secrets.masked(str(value))
+
+
+def _mapping_shown(value: object) -> Value:
+    """A value of RECORDS, which has names of fields and no secret, whatever they are called: `token`."""
+    if isinstance(value, Section):
+        value = value.model_dump(exclude_none=True, mode="json")
+    if isinstance(value, dict):
+        return {key: each if isinstance(each, str) else json.dumps(each) for key, each in value.items()}
+    return None if value is None else str(value)
 
 
 def _held(key: str, value: object) -> str:

@@ -14,6 +14,7 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import bounds_conflicts, connection_conflicts
 from worker.settings.kafka_sections import MAX_JSON_BYTES, MAX_REQUEST_BYTES, Connection
 from worker.settings.loading import load_shape, where_settings_stand
+from worker.settings.records_section import RecordsSettings
 from worker.settings.sections import BatchingSettings, ModelSettings, Sections, StateSettings
 from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
 
@@ -51,6 +52,7 @@ class ScoringSettings(Sections):
     model: ModelSettings
     state: StateSettings
     batching: BatchingSettings
+    records: RecordsSettings | None = None
 
 
 def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from worker.settings.value_types import Section, Text, as_object
+from worker.settings.value_types import Section, Text, as_list, as_object
 
 FieldPath = Annotated[str | tuple[Text, ...], Field(min_length=1)]
 # Judged where the model is known: a field, a list of fields, or a table.
@@ -26,10 +26,26 @@ class TextSettings(Section):
     max_tokens: int | None = Field(None, ge=1)
 
 
+Sides = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=16_384)], ...], BeforeValidator(as_list), Field(min_length=1, max_length=2)
+]
+Numbers = Annotated[tuple[float, ...], BeforeValidator(as_list), Field(min_length=1)]
+
+
 class ImageSettings(Section):
-    """The field that holds a picture."""
+    """The field that holds a picture, and the steps to the model's input: docs/models.md#pictures."""
 
     field: FieldPath
+    input: Text | None = None
+    resize: Sides | None = None  # the shorter side, or height and width
+    crop: Sides | None = None  # each side, or height and width
+    resample: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] | None = None
+    scale: float | None = None
+    mean: Numbers | None = None
+    std: Numbers | None = None
+    layout: Literal["NCHW", "NHWC"] | None = None
+    channels: Literal["rgb", "bgr", "gray"] | None = None
+    max_pixels: int | None = Field(None, ge=1, le=178_956_970)  # Pillow's own limit
 
 
 def _table_of(section: type[Section], example: str) -> Any:

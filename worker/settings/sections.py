@@ -21,6 +21,7 @@ from worker.settings.registry_section import RegistrySettings
 from worker.settings.value_types import (
     MIB,
     Elements,
+    Libraries,
     Linger,
     LogLevel,
     NameOfHost,
@@ -80,6 +81,9 @@ class ModelSettings(Section):
         {}, description='Their options: `{"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}`.'
     )
     gpu_mem_limit: int | None = Field(None, ge=MIB, description="Most bytes of GPU memory for the model's arena.")
+    custom_ops: Libraries = Field(
+        (), description="Libraries with operators that the model needs, each by path and SHA-256: `/ops.so@9f86…`."
+    )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )

@@ -79,7 +79,8 @@ def _ascending(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(lengths)))
 
 
-def _listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
+    """One value is a list of one."""
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -161,6 +162,9 @@ SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
+# A library's path and its digest.
+Library = Annotated[str, StringConstraints(pattern=r"^.+@[0-9a-fA-F]{64}$", strip_whitespace=True)]
+Libraries = Annotated[tuple[Library, ...], BeforeValidator(_split)]
 Page = Annotated[Text, AfterValidator(_page)]
 Pages = Annotated[tuple[Page, ...], BeforeValidator(_split)]
 
@@ -190,6 +194,6 @@ Linger = Annotated[
 
 # Several axes of one input stand in a list. A pad is checked when the model is known.
 PaddedAxes = Annotated[
-    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
+    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(as_list)]],
     BeforeValidator(as_object('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
 ]

@@ -46,6 +46,18 @@ def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
     assert [r.record.offset for r in world.events.rejections] == [1, 2]
 
 
+def test_a_record_that_needs_no_answer_is_passed_over_and_counted() -> None:
+    """A record of another kind is committed as its neighbours are, and is no rejection."""
+    world = world_of()
+    world.broker.append(record(0, 1), record(1, value=b"skip"), record(2, 3))
+
+    world.turn_for(0.1)
+
+    assert world.answered() == names(0, 2)
+    assert world.events.counted["passed_over"] == 1
+    assert world.events.rejections == []
+
+
 def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
     """The original goes to the dead letters once, and an answer to its requester."""
     world = world_of()
@@ -140,6 +152,7 @@ def test_rows_that_fail_alone_cost_one_more_run_and_no_proof_of_the_device() -> 
     assert world.answered() == names(0, 1, 2, 3)
     assert world.answered("error") == names(1, 2)
     assert {(one.code, one.message) for one in world.events.rejections} == {(Code.INVALID_ARGUMENT, FAULT)}
+    assert world.events.counted["failed"] == 0  # the operator hears of rejections, and of no failed inference
     assert world.lanes.probes == 0
 
 
@@ -165,7 +178,7 @@ def test_a_host_that_always_finds_faults_does_not_run_for_ever(row: int) -> None
     world.turn_for(0.5)
 
     assert world.answered("error") == names(0, 1, 2, 3)
-    assert len(world.lanes.ran) <= 7
+    assert len(world.lanes.ran) == world.events.counted["failed"] <= 7
 
 
 def test_many_failures_in_a_row_make_the_device_be_asked_while_lanes_run() -> None:

@@ -14,7 +14,9 @@ from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.records.record_encoding import RecordEncoding
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF, Wire
+from worker.core.chunk import Waiting
 from worker.core.failures import Reject
+from worker.core.records import Record
 from worker.core.tensors.signature import Signature
 
 
@@ -25,7 +27,9 @@ class Encodings:
         self._records: RecordEncoding | None = None
         if wire.records is not None:
             keeps_order = wire.has_state
-            self._records = RecordEncoding(signatures[0], wire.records, wire.max_json_bytes, keeps_order=keeps_order)
+            self._records = RecordEncoding(
+                signatures[0], wire.records, wire.max_json_bytes, wire.framed, keeps_order=keeps_order
+            )
         judge = Judge(signatures, has_state=wire.has_state)
         binary_data = partial(BinaryData, judge, wire.max_json_bytes)
         # By content type, and whether the value begins with a head.
@@ -47,6 +51,10 @@ class Encodings:
         if key not in self._made:
             self._made[key] = self._makers[key]()
         return self._made[key]
+
+    def waiting(self, records: Sequence[Record]) -> Waiting | None:
+        """The first of these records whose schema is not here yet; None: all can be read."""
+        return None if self._records is None else self._records.waiting(records)
 
     def body_id(self, form: HeaderForm, value: bytes | None) -> str | None:
         """The body's id, if the headers say how to read it, whatever else is wrong with them; None without an id."""

@@ -8,7 +8,7 @@ constant pieces are joined between them. A form judges nothing but what it canno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -16,9 +16,9 @@ import msgspec
 import orjson
 
 from worker.codecs.answer_forms import AnswerForm, Bodies, Repeats
-from worker.codecs.encodings.columns import MOST_WRITTEN, Column, EvenColumn, in_json
+from worker.codecs.encodings.columns import MOST_WRITTEN, Column, EvenColumn, EvenTexts, in_json
 from worker.codecs.wire_contract import JSON
-from worker.core.failures import Reject
+from worker.core.failures import Code, Reject
 from worker.core.records import ModelKey
 
 # The names of the record's fields that an answer keeps; "all": the record itself, with the answer's fields added.
@@ -27,6 +27,7 @@ Keep = Sequence[str] | Literal["all"]
 # An object that ends so before its brace may be empty.
 _OPEN = frozenset(b"{ \t\r\n")
 _encoder = msgspec.json.Encoder()
+_names_in = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # A string in JSON has no bare line break, and no error that follows ends the worker: values may nest too deeply, hold
 # half characters, or be of a type that JSON does not know.
 _UNFIT = (TypeError, ValueError, RecursionError)
@@ -40,14 +41,25 @@ def record_form(keep: Keep = (), *, has_rows: bool = False) -> AnswerForm:
     """
 
     def write(_model: ModelKey, columns: Sequence[Column], count: int, kept: Repeats) -> Bodies:
-        pieces, before, ends = _repeated(keep, kept or (), count)
+        made = [] if has_rows else [column for column in columns if _is_made_by_function(column)]
+        own = [column for column in columns if column not in made] if made else columns
+        if not own and keep == "all":
+            texts = _in_json(kept or ())
+        else:
+            texts = _joined(_repeated(keep, kept or (), count), own, count)
+        for column in made:
+            texts = _merged(texts, python_values(column, has_rows=False))
+        return texts, ()
+
+    def _joined(beginnings: _Beginnings, columns: Sequence[Column], count: int) -> Sequence[bytes]:
+        pieces, before, ends = beginnings
         for column in columns:
             depth, texts = _texts(column, has_rows=has_rows)
             pieces += repeat(before + _key(column.spec.name) + b"[" * depth, count), texts
             before = b"]" * depth + b","
-        closing = before[:-1]
+        closing = before.removesuffix(b",")
         pieces.append(repeat(closing + b"}", count) if ends is None else [closing + end for end in ends])
-        return list(map(b"".join, zip(*pieces, strict=True))), ()
+        return list(map(b"".join, zip(*pieces, strict=True)))
 
     return AnswerForm(JSON, write, only_bytes=False, by_default=False, is_of_records=True)
 
@@ -73,13 +85,16 @@ def _repeated(keep: Keep, kept: Sequence[Any], count: int) -> _Beginnings:
 
 def _added_to(records: Sequence[Any]) -> _Beginnings:
     """The beginnings of these objects, in JSON or in Python, to which fields are added before the last brace."""
-    if not isinstance(records[0], bytes):
-        records = _lines_of_kept("the record", records)
-    heads, _, tails = zip(*[record.rpartition(b"}") for record in records], strict=True)
+    heads, _, tails = zip(*[record.rpartition(b"}") for record in _in_json(records)], strict=True)
     ends = [b"}" + tail for tail in tails] if any(tails) else None
     if _OPEN.isdisjoint([head[-1] for head in heads]):
         return _Beginnings([heads], b",", ends)
     return _Beginnings([heads, [b"" if head.rstrip()[-1:] == b"{" else b"," for head in heads]], b"", ends)
+
+
+def _in_json(records: Sequence[Any]) -> Sequence[bytes]:
+    """Whole records in JSON, which may be that already."""
+    return records if isinstance(records[0], bytes) else _lines_of_kept("the record", records)
 
 
 def _lines_of_kept(name: str, values: Sequence[Any]) -> Sequence[bytes]:
@@ -121,6 +136,28 @@ def _key(name: str) -> bytes:
     return orjson.dumps(name) + b":"
 
 
+# Answers of an operator's function
+
+
+def _is_made_by_function(column: Column) -> bool:
+    """True for a column that holds the fields that a function made for each record."""
+    return isinstance(column, EvenTexts) and column.whole.size > 0 and type(column.whole.flat[0]) is dict
+
+
+def _merged(texts: Sequence[bytes], made: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    """The answers with the fields made by a function behind theirs. Raises `Reject` for a field that is there twice."""
+    answers = []
+    for text, fields, added in zip(texts, made, lines(made), strict=True):
+        names = _names_in(text)
+        if clash := [name for name in fields if name in names]:
+            why = f"the function `answer` gave the field {clash[0]!r}, which the answer has already"
+            raise Reject(why, Code.INTERNAL)
+        at = text.rindex(b"}")
+        comma = b"," if names and fields else b""
+        answers.append(b"".join((text[:at], comma, added[1:-1], text[at:])))
+    return answers
+
+
 # Answers with a schema
 
 
@@ -136,12 +173,17 @@ class ColumnWriter(Protocol):
         """The error of a record."""
 
 
-def schema_form(writer: ColumnWriter, *, has_rows: bool = False) -> AnswerForm:
-    """The form of answers that this writer writes."""
+def schema_form(writer: ColumnWriter, names: Sequence[str] = (), *, has_rows: bool = False) -> AnswerForm:
+    """The form of answers that this writer writes.
+
+    `names` are the kept fields' names. An entry in `Chunk.kept` is a tuple of their values, or a record that has them.
+    """
 
     def write(_model: ModelKey, columns: Sequence[Column], _count: int, kept: Repeats) -> Bodies:
-        fields = [python_values(column, has_rows=has_rows) for column in columns]
-        return writer.write([*zip(*kept or (), strict=True), *fields]), ()
+        repeated: Iterable[Sequence[Any]] = zip(*kept or (), strict=True)
+        if kept and isinstance(kept[0], dict):
+            repeated = [[record.get(name) for record in kept] for name in names]
+        return writer.write([*repeated, *[python_values(column, has_rows=has_rows) for column in columns]]), ()
 
     return AnswerForm(
         writer.content_type,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
+from decimal import Context, Decimal, Inexact
 from typing import Any
 
 from worker.codecs.records.wanted import Unreadable
@@ -17,6 +17,7 @@ from worker.codecs.records.wanted import Unreadable
 _MOST_DIGITS = 1_000
 _MOST_BYTES = 416  # of a whole number with so many digits
 _EXACT = Context(prec=_MOST_DIGITS + 2)
+_TO_THE_LAST_DIGIT = Context(prec=_MOST_DIGITS + 2, traps=[Inexact])
 _DAY = date(1970, 1, 1)
 _INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_INSTANT = datetime(1970, 1, 1)  # noqa: DTZ001  # a local time has no zone
@@ -77,3 +78,23 @@ def converter(kind: str, given: Mapping[str, Any]) -> Convert | None:
     if not isinstance(scale, int) or scale < 0:
         return None
     return lambda unscaled: decimal_of(unscaled, scale)
+
+
+def unconverter(definition: Mapping[str, Any], given: Mapping[str, Any]) -> Convert | None:
+    """The counterpart of `converter` for the type of this definition."""
+    kind, name = definition["type"], given["logicalType"]
+    if converter(kind, given) is None:
+        return None
+    if name == "date":
+        return lambda day: (day - _DAY).days
+    if name != "decimal":
+        since = _LOCAL_INSTANT if name.startswith("local") else _INSTANT
+        unit = timedelta(0, 0, 0, 1) if name.endswith("millis") else timedelta(0, 0, 1)
+        return lambda instant: (instant - since) // unit
+    scale, size = given.get("scale", 0), definition.get("size")
+
+    def unscaled(value: Decimal) -> bytes:
+        whole = int(value.scaleb(scale, _EXACT).to_integral_exact(context=_TO_THE_LAST_DIGIT))
+        return whole.to_bytes(size or (whole + (whole < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+    return unscaled

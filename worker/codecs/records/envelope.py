@@ -23,7 +23,7 @@ class Envelope:
     """Takes records out of their envelopes."""
 
     def __init__(self, path: Path, reader_of: ReaderOf) -> None:
-        self._path = path
+        self.path = path
         self._is_json = reader_of is from_json
         self._projection = Projection([Wish(path, msgspec.Raw if self._is_json else Any)], reader_of)
 
@@ -38,5 +38,5 @@ class Envelope:
             elif skips_null:
                 empty.append(at)
             else:
-                faults[at] = f"{self._path}: expected a record, got null"
+                faults[at] = f"{self.path}: expected a record, got null"
         return Unwrapped(unwrapped, faults, empty)

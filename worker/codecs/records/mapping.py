@@ -16,7 +16,7 @@ import msgspec
 from worker.codecs.records.elements import Faults
 from worker.codecs.records.envelope import Envelope
 from worker.codecs.records.inputs import Dims, Input, input_of
-from worker.codecs.records.paths import EACH, Path, path_of
+from worker.codecs.records.paths import EACH, WHOLE, Path, path_of
 from worker.codecs.records.projection import Column, Given, Projection, ReaderOf, Wish, from_json
 from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, WholeRecord, picture_input
 from worker.codecs.records.sources import Entry, Source, entry_of
@@ -127,9 +127,28 @@ class RecordMapping:
         return self._rows is not None
 
     @property
+    def fed_by(self) -> Mapping[str, Sequence[Path]]:
+        """The fields that feed each input; none: it is a constant."""
+        return {each.spec.name: [wish.path for wish in each.wishes] for each in self._inputs}
+
+    @property
     def keep(self) -> Sequence[str] | Literal["all"]:
         """The names of the kept fields in the answer; "all": the whole record, with the answer's fields added."""
         return ALL if self._keeps_all else tuple(self._kept)
+
+    @property
+    def kept_paths(self) -> Mapping[str, tuple[str, ...]]:
+        """The paths of the kept fields, in a record with its envelope, by their names in the answer."""
+        envelope = () if self._envelope is None else self._envelope.path.steps
+        return {name: envelope + path.steps for name, path in self._kept.items()}
+
+    @property
+    def wanted(self) -> Sequence[tuple[str, ...]] | None:
+        """The paths of the fields that are read, of a record with its envelope; None: whole records."""
+        if self._keeps_all or any(wish.path == WHOLE for wish in self._wishes()):
+            return None
+        envelope = () if self._envelope is None else self._envelope.path.steps
+        return [envelope + wish.path.steps for wish in self._wishes() if not wish.path.is_of_record]
 
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""

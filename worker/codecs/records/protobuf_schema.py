@@ -48,7 +48,7 @@ class ProtobufSchema:
             raise Reject(f"{called(schema)} cannot be read as a Protobuf schema") from error
 
     def message(self, place: Sequence[int]) -> Any:
-        """The message at this place: its index in the file, then its index in that message, and so on. Raises `Reject`."""
+        """The message at this place: its index in the file, then in that message, and so on. Raises `Reject`."""
         names = [self._file.package] if self._file.package else []
         messages: Sequence[DescriptorProto] = self._file.message_type
         for index in place:

@@ -36,7 +36,7 @@ class RecordReaders:
     def __init__(self, wanted: Collection[tuple[str, ...]] | None) -> None:
         """They read the fields of these paths; None: whole records. A step `*` goes to each item of an array."""
         self._wanted = wanted
-        self._made: dict[tuple[int | None, str | None], RecordReader | Reject] = {}
+        self._made: dict[tuple[int | None, str | None], RecordReader | str] = {}
 
     def of(self, schema: RegisteredSchema) -> RecordReader:
         """The reader of a schema. Raises `Reject` if it cannot be read."""
@@ -46,9 +46,9 @@ class RecordReaders:
                 del self._made[next(iter(self._made))]
             try:
                 self._made[key] = _READERS[schema.type](schema, self._wanted)
-            except Reject as refusal:
-                self._made[key] = refusal
+            except Reject as no:
+                self._made[key] = no.message
         made = self._made[key]
-        if isinstance(made, Reject):
-            raise made
+        if isinstance(made, str):
+            raise Reject(made)
         return made

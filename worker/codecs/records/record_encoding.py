@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from worker.codecs.encodings.oip import Fault, Kind, Part, Reads, grouped
 from worker.codecs.known import Known
+from worker.codecs.records.framed_values import FramedValues
 from worker.codecs.records.mapping import Mapped, RecordMapping
 from worker.codecs.records.projection import Given
 from worker.codecs.request_headers import HeaderForm
-from worker.core.chunk import Shapes
+from worker.core.chunk import Shapes, Waiting
 from worker.core.failures import Code, Reject
 from worker.core.records import Record
 from worker.core.tensors.signature import Signature
@@ -29,13 +30,25 @@ class Rows(NamedTuple):
 
 
 class RecordEncoding:
-    """Reads records that are JSON objects, texts or bytes."""
+    """Reads records: JSON objects, texts, bytes, or what a schema in a registry says."""
 
-    def __init__(self, signature: Signature, mapping: RecordMapping, most_bytes: int, *, keeps_order: bool) -> None:
-        """`most_bytes`: of a record that is read. `keeps_order`: only neighbours share a chunk."""
+    def __init__(
+        self,
+        signature: Signature,
+        mapping: RecordMapping,
+        most_bytes: int,
+        framed: FramedValues | None = None,
+        *,
+        keeps_order: bool,
+    ) -> None:
+        """`most_bytes`: of a record that is read. `framed` reads values with a schema; None: they are as they are.
+
+        `keeps_order`: only neighbours share a chunk.
+        """
         self._signature = signature
         self._mapping = mapping
         self._most_bytes = most_bytes
+        self._framed = framed
         self._keeps_order = keeps_order
         self._known = Known[tuple[int, Shapes], Rows | Fault]()
         self._kinds = Known[HeaderForm, Kind]()
@@ -43,7 +56,8 @@ class RecordEncoding:
     def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record]) -> Reads:
         """Read values, none of them empty: the good ones, and the faults by index."""
         faults: dict[int, Fault] = {}
-        mapped = self._mapping.read(self._readable(values, faults), records)
+        given = self._readable(values, faults) if self._framed is None else self._framed.objects(records, faults)
+        mapped = self._mapping.read(given, records)
         for at, why in mapped.faults.items():
             faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))
         for at in mapped.passed_over:
@@ -63,6 +77,10 @@ class RecordEncoding:
             for own in grouped(range(len(places)), kinds, keeps_order=self._keeps_order)
         ]
         return parts, list(faults.items())
+
+    def waiting(self, records: Sequence[Record]) -> Waiting | None:
+        """The first of these records that cannot be read yet; None: all can be."""
+        return None if self._framed is None else self._framed.waiting(records)
 
     def body_id(self, _form: HeaderForm, _value: bytes) -> str | None:
         """The id in the body; a record has none."""

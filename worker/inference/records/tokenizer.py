@@ -6,7 +6,7 @@ only after all of it has become tokens, and it keeps the rest in pieces, of two 
 
     text ── up to 64 characters for each token ──▶ tokens ── at most `max_tokens` ──▶ ids and types
 
-A beginning of 6 characters for each token is enough if it gives more tokens than are kept. A tokenizer reads from left
+A beginning of 8 characters for each token is enough if it gives more tokens than are kept. A tokenizer reads from left
 to right, word by word, and what follows a word does not change the words before it. Only a token that was added by its
 name, such as `[MASK]`, may span several words, at most as many as it has characters.
 """
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 Text = str | tuple[str, str]  # a text, or a pair of them
 Encode = Callable[[Sequence[Text]], Sequence["Encoding"]]
 
-# English has 4.5 characters for each token of BERT's vocabulary, German 4.
-_USUAL = 6
+# English has 4.5 characters for each token of BERT's vocabulary, German 4. A beginning of these for each token is tried
+# where it is less than half of the text, because one that is not enough was read in vain.
+_USUAL = 8
 # A text with more than these for each token is no language, but a run of blanks or of one letter.
 _MOST = 64
 _LEAST_READ = 16_384  # as `_MOST` for 256 tokens: runs are longer among few tokens
@@ -82,7 +83,7 @@ class BoundedTokenizer:
         """The tokens of the long texts that have enough of them in their beginnings, by index."""
         usual = _USUAL * self.max_tokens
         long: dict[int, Text] = {
-            at: text[:usual] for at, text in enumerate(texts) if isinstance(text, str) and len(text) > usual
+            at: text[:usual] for at, text in enumerate(texts) if isinstance(text, str) and len(text) > 2 * usual
         }
         encoded = self._encoded(list(long.values()), self._tokenizer.encode_batch)
         return {at: self._cut(found) for at, found in zip(long, encoded, strict=True) if self._is_enough(found)}
@@ -145,9 +146,10 @@ class BoundedTokenizer:
 
 
 def share_cores(threads: int) -> None:
-    """Let the library use so many threads; 0: all cores. It reads that from the environment, which an operator may set.
+    """Let the library use so many threads; 0: one on each core. It reads the environment, which an operator may set.
 
-    By default it would use all cores, which are those of the model's other lanes and of the loop.
+    By default it takes all cores, from the loop and the other lanes. Two threads gave 1.8 times the texts a second, and
+    took 7 % more CPU for each (2026-11).
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false" if threads == 1 else "true")
     if threads > 1:

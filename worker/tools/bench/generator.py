@@ -23,12 +23,12 @@ from worker.codecs.examples import EncodedRequest
 from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.foreign_values import whole_number
 from worker.core.records import Record
+from worker.kafka.reader import Reader
 from worker.settings import Connection
 from worker.tools.bench.figures import Heard, Now, Pace, Sent, Steady
 from worker.tools.closing import Closing
 from worker.tools.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.publisher import PATIENCE, Publisher
-from worker.tools.kafka.reader import Reader
 from worker.tools.processes import Child
 
 _LOOK_S = 0.02

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
+from worker.kafka.reader import Reader, age, near_ends
 from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_end import give_stdout_back
@@ -23,7 +24,6 @@ from worker.terminal.command_line import check_idle, signature_and_example, with
 from worker.terminal.terminal import tell
 from worker.tools.consume.reading import read
 from worker.tools.consume.shown import RecordFacts, json_of, lines_of
-from worker.tools.kafka.reader import Reader
 from worker.tools.options import ConsumeOrder
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _GLANCE = 0.1
 # Offsets, over all partitions, in which the newest wanted records are searched: a second or two of reading.
 LOOK_THROUGH = 200_000
-# An offset may be a transaction's marker or an aborted record, so more offsets are read than records are wanted.
-_OFFSETS_FOR_EACH, _OFFSETS_AT_LEAST = 4, 100
 
 
 def consume(order: ConsumeOrder) -> int:
@@ -95,17 +93,13 @@ def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSig
         is_backlog = not reader.has_reached_ends
         found = search.wanted(reader.read(_GLANCE))
         if order.last is not None and is_backlog:
-            held = heapq.nlargest(order.last, [*held, *found], key=_age)
+            held = heapq.nlargest(order.last, [*held, *found], key=age)
             found = held[::-1] if reader.has_reached_ends else ()
             if reader.has_reached_ends and len(held) < order.last and starts != reader.beginnings:
                 tell(f"{len(held):,} found among the newest records; --from-beginning looks through all")
         yield search.taken(found)
         if reader.has_reached_ends and not follows:
             return
-
-
-def _age(record: Record) -> tuple[int, int]:
-    return record.timestamp_ms or 0, record.offset
 
 
 class _Search:
@@ -121,9 +115,11 @@ class _Search:
         """Returns the offset at which reading begins, for each partition."""
         if self._order.last is None:
             return reader.beginnings if self._order.from_beginning else reader.ends
-        near = _OFFSETS_FOR_EACH * self._order.last + _OFFSETS_AT_LEAST
-        reach = max(near, LOOK_THROUGH // len(reader.ends)) if self._is_choosy else near
-        return {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
+        near = near_ends(reader, self._order.last)
+        if not self._is_choosy:
+            return near
+        reach = LOOK_THROUGH // len(reader.ends)
+        return {at: max(first, min(near[at], reader.ends[at] - reach)) for at, first in reader.beginnings.items()}
 
     def wanted(self, records: Sequence[Record]) -> Sequence[Record]:
         return [record for record in records if self._is_wanted(record)] if self._is_choosy else records

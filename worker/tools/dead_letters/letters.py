@@ -13,11 +13,11 @@ from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.request_headers import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition
+from worker.kafka.reader import Reader
 from worker.settings.for_commands import ClientKafkaSettings, load_client, unset
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import progress
 from worker.tools.dead_letters.options import WhereLetters, WhichLetters
-from worker.tools.kafka.reader import Reader
 
 REPLAY_OF = "replay-of"
 

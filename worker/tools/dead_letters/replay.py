@@ -27,6 +27,7 @@ from worker.core.records import Partition
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.client.errors import words_of
 from worker.kafka.producer.sink import ANY_PARTITION
+from worker.kafka.reader import Reader
 from worker.settings import TOPIC_NAME, Connection
 from worker.terminal.command_line import check_readers
 from worker.terminal.terminal import agreed, aside, console, count, is_person_there, print_json, printable, say
@@ -34,7 +35,6 @@ from worker.tools.closing import Closing
 from worker.tools.dead_letters.letters import LetterFilter, filter_of, letters, original, request_topic, topic_of
 from worker.tools.dead_letters.options import ReplayOrder
 from worker.tools.kafka.publisher import PATIENCE, Publisher
-from worker.tools.kafka.reader import Reader
 
 PORTION = 500  # letters sent between two commits: the most that a replay repeats after a kill
 _NAMED, _SHOWN = 100, 5  # places of unsent letters named for each reason: in JSON, and on a screen

@@ -18,11 +18,11 @@ from rich.console import Console
 
 from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
+from worker.kafka.reader import Reader
 from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.shown import envelope, moment
 from worker.tools.dead_letters.letters import filter_of, letter_at, letters, request_topic, topic_of
 from worker.tools.dead_letters.options import ListLettersOrder, ShowOrder
-from worker.tools.kafka.reader import Reader
 
 # The number of reasons kept apart, so that memory does not grow with the topic. All further reasons share one entry.
 MOST_REASONS = 500

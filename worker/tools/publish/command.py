@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from worker.core.failures import BadConfiguration, Incomplete
+from worker.kafka.reader import Reader
 from worker.settings.for_commands import ClientSettings, load_client, load_scoring, unset
 from worker.signals import stop_signals
 from worker.terminal.command_line import check_idle, check_readers, signature_and_example, with_options
 from worker.terminal.terminal import console, count, milliseconds, print_json, say
 from worker.tools.kafka.publisher import Publisher
-from worker.tools.kafka.reader import Reader
 from worker.tools.lines import lines
 from worker.tools.options import PublishOrder
 from worker.tools.publish.publication import Publication

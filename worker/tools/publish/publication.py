@@ -17,11 +17,11 @@ import numpy as np
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Record
+from worker.kafka.reader import Reader
 from worker.signals import StopSignals
 from worker.terminal.terminal import progress
 from worker.tools.consume.reading import headers_of
 from worker.tools.kafka.publisher import Publisher
-from worker.tools.kafka.reader import Reader
 from worker.tools.publish.requests import Publishable
 
 _PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}

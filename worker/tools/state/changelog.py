@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.core.tensors.signature import Signature
+from worker.kafka.reader import Reader
 from worker.settings import Settings, load
 from worker.state import StateLayout
 from worker.state.layout import Sieve
 from worker.state.outside_values import SOURCE, source_of
 from worker.terminal.command_line import split_signature
 from worker.terminal.terminal import count, progress, tell
-from worker.tools.kafka.reader import Reader
 
 _MOST_PARTITIONS = 10_000  # tried one by one to find the partition of a state in a store
 

@@ -19,13 +19,13 @@ from worker.core.records import Array, Record
 from worker.core.tensors.specs import TensorSpec
 from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.sink import ANY_PARTITION
+from worker.kafka.reader import READ_FOR, Reader
 from worker.state.slabs import NO_OFFSET
 from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.reading import headers_of, read
 from worker.tools.consume.shown import decoded, moment
 from worker.tools.kafka.own_topics import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
-from worker.tools.kafka.reader import READ_FOR, Reader
 from worker.tools.state.changelog import PartitionStates, StatefulSetup, key_of, last_states, stateful_setup
 from worker.tools.state.options import ExportOrder, GetOrder, ImportOrder, ListStatesOrder, ResetOrder
 from worker.tools.state.states_file import SavedStates, load_states, save

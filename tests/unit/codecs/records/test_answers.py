@@ -173,6 +173,17 @@ def test_an_answer_has_the_headers_of_any_answer() -> None:
     assert values(writer(SCORE), one, SCORES[:2])[1] == b'{"score":0.25}'
 
 
+def test_a_wrong_record_gets_an_error_in_json() -> None:
+    """It has the record's own key."""
+    codec = Codec([model(outputs=[SCORE])], PLAIN_WIRE, form_of=lambda _: record_form(["id"]))
+
+    (error,) = map(Message._make, codec.messages([refused(codec)]))
+
+    assert (error.key, error.value) == (b"k", b'{"error":"expected a request, got an empty value"}')
+    assert headers_of(error)["content-type"] == "application/json"
+    assert headers_of(error)["status"] == "error"
+
+
 def test_an_answer_may_have_a_key_of_its_own() -> None:
     """Without keys of their own, answers have their records'."""
     for keys in (None, [b"1", b"", b"3"]):
@@ -282,7 +293,9 @@ def test_numbers_that_are_none_are_null_where_the_wire_says_so() -> None:
         ]
     answers, rejections = apart(writer(SCORE, wire=Wire("r", "g", non_finite_output="allow")).write(asked(), [odd], 0))
     assert [answer is None for answer in answers] == [False, True, True]
-    assert {rejection.code for _, rejection in rejections} == {"INTERNAL"}
+    assert {(no.code, no.message) for _, no in rejections} == {
+        ("INTERNAL", "output score: NaN or infinity has no form in JSON")
+    }
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "UINT64", "INT64", "FP64"])
@@ -294,6 +307,76 @@ def test_a_number_keeps_its_value(datatype: str) -> None:
         array[0] = np.iinfo(spec.dtype).max
 
     assert parsed(values(writer(spec), asked(2), array)) == [{"y": each} for each in array.tolist()]
+
+
+# Answers of an operator's function
+
+MADE = TensorSpec("answer", "BYTES", ())
+
+
+def dicts(*given: dict[str, Any]) -> Array:
+    array = np.empty(len(given), object)
+    array[:] = given
+    return array
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept", "begins"),
+    [
+        ((), None, b"{"),
+        (["id"], [(1,)] * 3, b'{"id":1,'),
+        ("all", [b'{"id": 1 }'] * 3, b'{"id": 1 ,'),
+        ("all", [{"id": 1}] * 3, b'{"id":1,'),
+    ],
+)
+@pytest.mark.parametrize("fields", [(), (SCORE,)])
+def test_the_fields_that_a_function_made_come_last(
+    keep: Keep, kept: Sequence[Any] | None, begins: bytes, fields: Sequence[TensorSpec]
+) -> None:
+    """They are fields of the answer like others; it may have made none."""
+    by = writer(*fields, MADE, keep=keep)
+    made = dicts({"a": [1.5, "x"], "b": None}, {}, {"c": {}})
+    before = b'"score":%b,' if fields else b"%b"
+
+    found = values(by, asked(kept=kept), *([SCORES] if fields else []), made)
+
+    scores = [b"0.1", b"0.25", b"1e+30"] if fields else [b""] * 3
+    ends = [b'"a":[1.5,"x"],"b":null}', b"}", b'"c":{}}']
+    whole = [begins + before % score + end for score, end in zip(scores, ends, strict=True)]
+    assert found == [each.replace(b",}", b"}") for each in whole]
+
+
+def test_other_outputs_may_stand_behind_a_functions() -> None:
+    """A model with state may answer with it."""
+    found = values(writer(MADE, SCORE), asked(1), dicts({"a": 1}), SCORES[:1])
+
+    assert found == [b'{"score":0.1,"a":1}']
+
+
+def test_a_function_may_add_to_an_empty_record() -> None:
+    """No comma stands before the first field."""
+    assert values(writer(MADE, keep="all"), asked(2, kept=[b"{}", b"{ }"]), dicts({"a": 1}, {})) == [b'{"a":1}', b"{ }"]
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(["id"], (1,)), ("all", b'{"id":1}')])
+def test_a_function_cannot_replace_a_kept_field(keep: Keep, kept: Any) -> None:
+    """The record is refused alone."""
+    made = dicts({"score": 1}, {"id": 2})
+
+    answers, rejections = apart(writer(MADE, keep=keep).write(asked(2, kept=[kept, kept]), [made], 0))
+
+    assert answers[0] is not None
+    assert answers[0][2] == b'{"id":1,"score":1}'
+    assert [(at, no.code, no.message) for at, no in rejections] == [
+        (1, "INTERNAL", "the function `answer` gave the field 'id', which the answer has already")
+    ]
+
+
+def test_a_function_makes_an_entry_for_each_row() -> None:
+    """They are a list then, in a field of that name."""
+    found = values(writer(MADE, has_rows=True), asked(2, rows=[1, 2]), dicts({"a": 1}, {"a": 2}, {}))
+
+    assert found == [b'{"answer":[{"a":1}]}', b'{"answer":[{"a":2},{}]}']
 
 
 # Other answers
@@ -325,6 +408,16 @@ def test_answers_with_a_schema_are_written_from_columns_of_values() -> None:
     assert Message._make(error).value == b"error: expected a request, got an empty value"
     for each in (first, Message._make(error)):
         assert headers_of(each)["content-type"] == "text/table"
+
+
+def test_a_schema_has_columns_for_the_fields_of_whole_records() -> None:
+    """A field that a record lacks is None there."""
+    form = schema_form(Table(), ["id", "note"])
+    by = AnswerWriter([model(outputs=[SCORE])], PLAIN_WIRE, form_of=lambda _: form)
+
+    found = values(by, asked(2, kept=[{"note": "a", "id": 1, "x": 0}, {"id": 2}]), f4([1, 2]))
+
+    assert found == [b"(1, 'a', 1.0)", b"(2, None, 2.0)"]
 
 
 def test_several_rows_are_lists_of_values() -> None:

@@ -50,7 +50,7 @@ def faults(entry: Any, array: Array, *dims: int | None, mask: Array | None = Non
     one = field(entry, array, *dims, mask=mask)
     with pytest.raises(RowsFailed) as failed:
         one.conclude({"y": array}, {} if mask is None else {"attention_mask": mask})
-    return failed.value.faults
+    return {row: (fault.code, fault.message) for row, fault in failed.value.faults.items()}
 
 
 def refusal(entry: Any, array: Array = LOGITS, *dims: int | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.readme import ROOT, blocks
 from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
@@ -58,7 +59,9 @@ def rows(*records: Mapping[str, Any]) -> dict[str, Array]:
 def prepared(
     folder: Path, text: str, *records: Mapping[str, Any], makes: Sequence[TensorSpec] = (X,), strict: bool = True
 ) -> Prepared:
-    return MadeInputs(function(folder, text), makes, refuse_non_finite=strict).prepare(rows(*records))
+    found = functions_in(written(folder, text)).inputs
+    assert found is not None
+    return MadeInputs(found, makes, refuse_non_finite=strict).prepare(rows(*records))
 
 
 def made(found: Prepared) -> dict[str, list[Any]]:
@@ -362,10 +365,13 @@ def test_nan_in_an_answer_passes_where_the_model_may_give_it(tmp_path: Path) -> 
         ("raise SystemExit(3)", r"it cannot be imported: functions.py:2: SystemExit: 3"),
         ("", r"it needs one of the functions inputs, inputs_batch, answer, answer_batch, and has none"),
         ("inputs = 3", r"inputs must be a function of \(record\): 3 is not a callable object"),
-        ("def inputs(): ...", r"line 2: inputs must be a function of \(record\): too many positional arguments"),
+        (
+            "def inputs(): ...",
+            r"functions.py:2: inputs must be a function of \(record\): too many positional arguments",
+        ),
         (
             "def answer_batch(outputs): ...",
-            r"line 2: answer_batch must be a function of \(outputs, records\): too many positional arguments",
+            r"functions.py:2: answer_batch must be a function of \(outputs, records\): too many positional arguments",
         ),
         ("def answer(a, b): ...\ndef answer_batch(a, b): ...", "it has answer and answer_batch: leave one of them out"),
     ],
@@ -386,6 +392,30 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """The line says so."""
     with pytest.raises(BadConfiguration, match=r"nowhere\.py: it cannot be read: No such file or directory"):
         functions_in(tmp_path / "nowhere.py")
+
+
+def test_the_pages_functions_are_called(tmp_path: Path) -> None:
+    """The page's records give what it says."""
+    [text] = [block.text for block in blocks(ROOT / "docs/records.md") if block.name == "record-functions"]
+    functions = functions_in(written(tmp_path, text))
+    assert functions.inputs is not None
+    assert functions.answer is not None
+    features = TensorSpec("features", "FP32", (3,))
+    records: list[dict[str, Any]] = [
+        {"currency": "USD", "amount": 200, "items": [1, 2]},
+        {"currency": "EUR", "amount": 3, "items": []},
+    ]
+
+    found = MadeInputs(functions.inputs, [features], refuse_non_finite=True).prepare(rows(*records))
+    [refused] = prepared(tmp_path, text, {"currency": "X"}, makes=[features]).faults.values()
+    outputs = {"probabilities": np.array([[0.25, 0.75], [0.25, 0.75]], np.float32)}
+    answers = MadeAnswer(functions.answer, refuse_non_finite=True).conclude(outputs, rows(*records))
+
+    np.testing.assert_allclose(made(found)["features"], [[180, np.log(181), 2], [3, np.log(4), 0]], rtol=1e-6)
+    assert refused == RowFault(
+        Code.INVALID_ARGUMENT, "currency: expected one of EUR, USD", "ValueError at functions.py:9"
+    )
+    assert list(answers) == [{"score": 0.75, "action": "review"}, {"score": 0.75, "action": "pass"}]
 
 
 def test_modules_next_to_the_file_can_be_imported(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from worker.core.records import Partition, Record
+from worker.kafka.reader import Reader
 from worker.signals import StopSignals
 from worker.tools.consume import command as consume
 from worker.tools.consume.command import _come, _Search
-from worker.tools.kafka.reader import Reader
 from worker.tools.options import ConsumeOrder
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -17,12 +18,13 @@ from worker.kafka.client.errors import UNREADABLE, is_closed
 from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, looking
 from worker.kafka.consumer.flow import headers_of
 from worker.settings import Connection
-from worker.tools.closing import Closing
 
 # Records of one read: enough to keep up with any publisher, few enough to return soon.
 READ_AT_MOST = 1000
 READ_FOR = 0.2  # seconds of one wait for records: short, so that a progress bar moves and a signal is seen
 ASK_AGAIN = 0.2  # seconds between two questions; an election takes about as long
+# An offset may be a transaction's marker or an aborted record, so more offsets are read than records are wanted.
+_OFFSETS_FOR_EACH, _OFFSETS_AT_LEAST = 4, 100
 # One of librdkafka's own codes, which begin with an underscore.
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 
@@ -42,7 +44,7 @@ _PROMISED: Config = {
 }
 
 
-class Reader(Closing):
+class Reader:
     """Reads one topic, each partition in order. One thread uses it. Owns a consumer that commits nothing.
 
     `beginnings` and `ends` have, by partition, the offsets of the first record and of the next one to come, from when
@@ -129,6 +131,12 @@ class Reader(Closing):
     def close(self) -> None:
         self._consumer.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _offsets(self, which: int) -> Mapping[Partition, int]:
         """Asks for offsets, several times if need be: new leaders and restarted brokers refuse the first questions."""
         give_up = time.monotonic() + ANSWER_TIMEOUT
@@ -170,3 +178,24 @@ class Reader(Closing):
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         config = looking({**_TUNING, **self._kafka.config, **_PROMISED})
         return open_client(Consumer, self._kafka, {}, {**config, **callbacks}, client_log())
+
+
+def newest(kafka: Connection, topic: str, most: int) -> list[Record]:
+    """Reads the newest records of a topic that have a value, at most so many, the oldest of them first.
+
+    Raises `BadConfiguration` and `KafkaFatal`, as `Reader` does.
+    """
+    with Reader(kafka, topic) as reader:
+        found = [record for record in reader.up_to_ends(near_ends(reader, most)) if record.value is not None]
+    return heapq.nlargest(most, found, key=age)[::-1]
+
+
+def near_ends(reader: Reader, most: int) -> Mapping[Partition, int]:
+    """Returns offsets behind which so many records of each partition lie, or all of them."""
+    reach = _OFFSETS_FOR_EACH * most + _OFFSETS_AT_LEAST
+    return {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
+
+
+def age(record: Record) -> tuple[int, int]:
+    """Orders records of several partitions by their times."""
+    return record.timestamp_ms or 0, record.offset

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal
 from worker.core.records import Partition
-from worker.tools.kafka import reader
-from worker.tools.kafka.reader import Reader
+from worker.kafka import reader
+from worker.kafka.reader import Reader
 
 ELECTED = KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)
 NOT_NAMED = KafkaError(KafkaError._UNKNOWN_PARTITION)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit import test_settings_shown
 from worker.settings import Settings, load
-from worker.tools.init.settings_file import WIDTH, settings_file
+from worker.tools.settings_file import WIDTH, settings_file
 
 MINIMUM = test_settings_shown.MINIMUM | {"WORKER_MODEL__PATH": "/models/model.onnx"}
 # One value of each kind, and names that a file must quote.

@@ -1,0 +1,117 @@
+"""Answers in JSON with a registered JSON Schema. A kept field has the schema that the record's schema gives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, unfit
+from worker.codecs.records.avro_schema import called
+from worker.codecs.records.framing import frame
+from worker.core.failures import Reject
+from worker.core.schemas import RegisteredSchema, SchemaType
+
+_TYPES: Mapping[str, str] = {
+    "BOOL": "boolean",
+    **dict.fromkeys(("FP16", "FP32", "FP64"), "number"),
+    "BYTES": "string",
+}
+_DEFINITIONS = ("definitions", "$defs")
+_UNFIT = (TypeError, ValueError, RecursionError)
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonAnswers:
+    """The schema of answers to records of this schema."""
+
+    type: SchemaType = "JSON"
+
+    def __init__(self, record: RegisteredSchema, fields: Sequence[AnswerField], kept: Kept) -> None:
+        """A kept field of which the record's schema says nothing may be anything."""
+        given = _parsed(record)
+        properties = {name: _property(given, path) for name, path in kept.items()}
+        properties |= {field.name: _type_of(field) for field in fields}
+        properties[ERROR] = {"type": "string"}
+        self._names, self._kept = list(properties), kept
+        self.text = json.dumps(
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "title": f"{given.get('title', 'Record')}Answer",
+                "type": "object",
+                "properties": {name: _nullable(schema) for name, schema in properties.items()},
+                **{key: given[key] for key in _DEFINITIONS if key in given},
+            }
+        )
+
+    def writer(self, schema_id: int) -> JsonAnswerWriter:
+        """Writes answers with the schema, which the registry knows by this id."""
+        return JsonAnswerWriter(schema_id, self._names[:-1], self._kept)
+
+    @staticmethod
+    def names(record: RegisteredSchema) -> Sequence[str]:
+        """The fields of records of this schema. Raises `Reject` if it cannot be read."""
+        return list(_object(_parsed(record).get("properties")))
+
+
+class JsonAnswerWriter:
+    """Writes answers as JSON objects: instants and decimals as texts, bytes in base64, NaN as null."""
+
+    content_type = "application/vnd.confluent.json"
+
+    def __init__(self, schema_id: int, names: Sequence[str], kept: Kept) -> None:
+        self._head = frame(schema_id)
+        self._names = names
+        self._kept = kept
+
+    def write(self, columns: Sequence[Sequence[Any]]) -> Sequence[bytes]:
+        """The answers. Raises `Reject`."""
+        answers = [dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True)]
+        try:
+            return [self._head + _encode(answer) for answer in answers]
+        except _UNFIT:
+            raise self._unfit(columns) from None
+
+    def error(self, message: str) -> bytes:
+        """The answer to a wrong record."""
+        return self._head + _encode({ERROR: message})
+
+    def _unfit(self, columns: Sequence[Sequence[Any]]) -> Reject:
+        for name, column in zip(self._names[:-1], columns, strict=False):
+            try:
+                _encode(column)
+            except _UNFIT:
+                return unfit(name, self._kept)
+        return unfit(self._names[-1], self._kept)
+
+
+def _type_of(field: AnswerField) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": _TYPES.get(field.datatype, "integer")}
+    for _ in field.dims:
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def _nullable(schema: Any) -> Any:
+    return schema if schema is True else {"anyOf": [{"type": "null"}, schema]}
+
+
+def _property(given: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """The schema of the field at this path; `true`, which takes anything, where none is said."""
+    schema: Any = given
+    for step in path:
+        schema = _object(_object(_object(schema).get("properties")).get(step))
+    return schema or True
+
+
+def _parsed(record: RegisteredSchema) -> Mapping[str, Any]:
+    try:
+        return _object(json.loads(record.text))
+    except (ValueError, RecursionError) as error:
+        raise Reject(f"{called(record)} is no JSON Schema") from error
+
+
+def _object(given: Any) -> Mapping[str, Any]:
+    return given if isinstance(given, dict) else {}

@@ -1,0 +1,196 @@
+"""Scores records with one model and without Kafka: reads, stacks, runs in batches, splits and writes as a worker does.
+
+Records of equal shapes are stacked together. If their inference fails, they run again in halves, until the one on which
+the model fails is alone. Then the model's warm-up batch shows if the device is to blame. Where the model remembers
+something of each key, every record is of a new key.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from threading import BoundedSemaphore, Lock
+from typing import Any
+
+import numpy as np
+
+from worker.assembled_model import batch_policy, plain_section
+from worker.assembled_records import forms_of, record_mapping
+from worker.codecs.codec import Codec
+from worker.codecs.records.projection import ReaderOf, from_json
+from worker.codecs.wire_contract import JSON, Wire
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.chunk import Batch, Chunk, Prediction, Reading
+from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
+from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.stacking import Stacker, halve, reject, without_faults
+from worker.inference.facts import Runnable
+from worker.inference.model import Model
+from worker.inference.records.making import record_model
+from worker.inference.records.record_model import RecordModel
+from worker.settings import Settings
+from worker.settings.for_commands import ScoringSettings
+from worker.state import StateLayout
+from worker.terminal.command_line import split_signature
+
+Outcome = Prediction | Rejection
+
+
+class Scorer:
+    """Scores records. Several threads may call it, but only as many run the model as there are lanes. Owns the counts.
+
+    With `[records]` they are records, else requests. `signature` is what they are read by.
+    """
+
+    def __init__(self, model: Model, settings: ScoringSettings | Settings, reader_of: ReaderOf = from_json) -> None:
+        """`reader_of`: how records are read, if they are no JSON. Raises `BadConfiguration`."""
+        self.batches = 0
+        self.seconds = 0.0
+        self._lanes = BoundedSemaphore(settings.batching.lanes)
+        self._model, self.signature = served(model, settings)
+        self.mapping = record_mapping(settings, self.signature, reader_of)
+        # No topic bounds an answer here, and the reader of the file knows how long a request may be.
+        wire = Wire(
+            *("", ""),
+            max_request_bytes=sys.maxsize,
+            max_json_bytes=settings.kafka.max_json_bytes,
+            max_answer_bytes=sys.maxsize,
+            non_finite_output=settings.model.non_finite_output,
+            records=self.mapping,
+        )
+        self.codec = Codec([self.signature], wire, tell=lambda _: None, form_of=forms_of(self.mapping))
+        policy = batch_policy(settings.batching, model)
+        self.policy: BatchPolicy = replace(policy, buckets=self.signature.buckets)
+        self._batcher = Batcher({self.signature.key: self.policy})  # it sorts, and holds nothing
+        self._remembering = Lock()  # codec and batcher remember forms and shapes, and one thread at a time may use them
+        self._stacker = Stacker(
+            self.signature,
+            refuse_non_finite_input=settings.model.non_finite_input == "reject",
+            refuse_non_finite_output=settings.model.non_finite_output == "error",
+        )
+
+    def records(self, records: Sequence[Record]) -> list[Answer]:
+        """Returns the answer to each record, in order. Raises `ModelBroken`."""
+        answers: dict[tuple[Any, ...], Answer] = {
+            record[:2]: Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, ReplyForm(JSON))
+            for record in records
+            if record.unreadable is not None
+        }
+        for outcome in self.outcomes([record for record in records if record.unreadable is None]):
+            if isinstance(outcome, Rejection):
+                answers[outcome.record[:2]] = outcome
+            else:
+                with self._remembering:
+                    written = self.codec.write(outcome)
+                answers.update(zip([record[:2] for record in outcome.chunk.records], written, strict=True))
+        return [answers[record[:2]] for record in records]
+
+    def outcomes(self, records: Sequence[Record]) -> Iterator[Outcome]:
+        """Yields the outcomes of these records, in any order. Raises `ModelBroken`."""
+        together = defaultdict[BatchKind, list[Chunk]](list)
+        with self._remembering:
+            chunks, rejections, _ = self.codec.read(records) if records else Reading((), ())
+            for chunk in chunks:
+                for kind, part in self._batcher.by_kind(chunk):
+                    together[kind].append(part)
+        yield from (rejection for _, rejection in rejections)
+        for alike in together.values():
+            shapes, size = alike[0].shapes[0], alike[0].sizes[0] // alike[0].rows[0]
+            limit = self.policy.limit_of_rows(self.policy.buckets.padded(shapes), max(1, size))
+            batch, refused = self._stacker.stack(alike, ClosedBy.SIZE)
+            yield from (one.rejection for one in refused)
+            if batch is not None:
+                yield from self._judged(batch, limit.rows)
+
+    def _judged(self, batch: Batch, most: int) -> Iterator[Outcome]:
+        """Runs a batch, `most` rows at once, or else its parts. Raises `ModelBroken` if no request is to blame."""
+        outputs = self._run(batch.feeds, most)
+        split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
+        if isinstance(split, RunFailure):
+            yield from self._of_parts(batch, split, most)
+            return
+        if not split.predicted:  # refusals alone do not prove that the device works
+            self._check_device()
+        yield from (one.rejection for one in split.refused)
+        yield from split.predicted
+
+    def _of_parts(self, batch: Batch, failure: RunFailure, most: int) -> Iterator[Outcome]:
+        """Refuses the rows that failed, and runs the others; else runs halves. Raises as `_judged` does."""
+        if failure.faults:
+            rest, refused = without_faults(batch, failure.faults)
+            yield from (one.rejection for one in refused)
+            if rest is not None:
+                yield from self._judged(rest, most)
+        elif failure.loses_rows:
+            raise ModelBroken(
+                f"the model does not give a row for each that goes in ({failure.message}), so results written before "
+                "may be wrong: score the file again with --batch-size 1"
+            )
+        elif failure.code is Code.RESOURCE_EXHAUSTED and most > 1:
+            yield from self._judged(batch, most // 2)
+        elif sum(map(len, batch.chunks)) > 1:
+            for half in halve(batch):
+                yield from self._judged(half, most)
+        else:
+            self._check_device()
+            yield reject(batch.chunks[0], failure).rejection
+
+    def _run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
+        """Returns all outputs of these rows, `most` in a batch, or the first failure."""
+        parts: list[Sequence[Array]] = []
+        rows = len(next(iter(feeds.values())))
+        with self._lanes:
+            began = time.monotonic()
+            for at in range(0, rows, most):
+                outputs = self._model.run({name: array[at : at + most] for name, array in feeds.items()})
+                if isinstance(outputs, RunFailure):
+                    return replace(outputs, faults={at + row: fault for row, fault in outputs.faults.items()})
+                # Checked for each batch: in the sum, one row too few here and one too many there would go unnoticed.
+                if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
+                    return RunFailure("an output has not as many rows as went in", loses_rows=True)
+                parts.append(outputs)
+            self.batches += len(parts)
+            self.seconds += time.monotonic() - began
+        if len({tuple(output.shape[1:] for output in outputs) for outputs in parts}) > 1:
+            return RunFailure("the shape of an output's rows depends on their neighbours")
+        return parts[0] if len(parts) == 1 else [np.concatenate(of_output) for of_output in zip(*parts, strict=True)]
+
+    def _check_device(self) -> None:
+        if isinstance(failure := self._model.probe(), RunFailure):
+            raise ModelBroken(f"the model fails on its own warm-up batch, which ran at start: {failure.message}")
+
+
+def served(model: Model, settings: ScoringSettings | Settings) -> tuple[Runnable, Signature]:
+    """What answers: the model, or with `[records]` a model of records made of it. Raises `BadConfiguration`."""
+    records = settings.records
+    if records is None:
+        return model, model.signature
+    plain = plain_section(records)
+    try:
+        made = record_model(model, settings.model, settings.batching, plain, settings.state.tensors)
+    except BadConfiguration as refusal:
+        raise BadConfiguration(f"{settings.model.path}: {refusal}") from refusal
+    layout, signature = split_signature(made.signature, settings.state)
+    return (made if layout is None else _OfNewKeys(made, layout, signature)), signature
+
+
+class _OfNewKeys:
+    """A model that remembers something of each key, and runs on rows of new keys."""
+
+    def __init__(self, model: RecordModel, layout: StateLayout, signature: Signature) -> None:
+        self._model = model
+        self._initial = {tensor.spec.name: first for tensor, first in zip(layout.tensors, layout.initial, strict=True)}
+        self._gives = [model.signature.output_index[spec.name] for spec in signature.outputs]
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return self._model.probe()
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        rows = len(next(iter(feeds.values())))
+        states = {name: np.repeat(first[None], rows, axis=0) for name, first in self._initial.items()}
+        outputs = self._model.run({**feeds, **states})
+        return outputs if isinstance(outputs, RunFailure) else [outputs[at] for at in self._gives]
