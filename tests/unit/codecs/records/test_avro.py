@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from worker.codecs.records import avro
 from worker.codecs.records.avro import AvroRecords
 from worker.codecs.records.framing import Frame
 from worker.core.failures import Reject
@@ -297,9 +298,14 @@ def by_name(cases: list[tuple[str, Any, bytes, str]], *arguments: str) -> pytest
     return pytest.mark.parametrize(arguments, shown)
 
 
+@pytest.mark.parametrize("most_compiled", [300, 0])
 @by_name(LENGTHS + CONTENTS, "kind", "value", "message")
-def test_a_wrong_value_is_refused_with_its_path(kind: Any, value: bytes, message: str) -> None:
-    """The message says what was expected there, and of which schema."""
+def test_a_wrong_value_is_refused_with_its_path(
+    kind: Any, value: bytes, message: str, most_compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says what was expected there, and of which schema; also in a schema of many fields."""
+    monkeypatch.setattr(avro, "MOST_COMPILED", most_compiled)
+
     with pytest.raises(Reject) as refusal:
         read(x(kind), value)
 
