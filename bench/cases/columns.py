@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from bench.ground import WORKER, Bench, Job, fill, response_topic, wait_for
+from bench.answers import answered
+from bench.ground import WORKER, Bench, Job
 from bench.loops.task import opened
 from bench.requests import Feeds, Request, as_binary, as_json, as_protobuf
-from bench.running import running
 from bench.tables import Bar, Section
 from bench.turns import over_requests
 from tests.models import FLOAT, model, save
@@ -68,7 +67,7 @@ def hostile(bench: Bench) -> Iterator[Section]:
     offered = {what: spoiled(good, part) for what, part in PARTS.items()}
     settings = {"BATCHING__BUCKETS": BUCKETS, "DELIVERY__REJECTION_LIMIT": "0"}
     for what, requests in offered.items():
-        answered_once(bench, requests, right, Job(bench.cluster, [], path, 64, settings))
+        answered_once(requests, right, Job(bench.cluster, [], path, 64, settings))
         bench.tell(f"{what}: {CHECKED:,} requests are answered once and rightly")
     names = [f"{who}, {what}" for who in bench.workers for what in offered]
     turns = over_requests(bench, names, offered, path, USUAL, settings)
@@ -94,23 +93,12 @@ def spoiled(requests: Sequence[Request], part: float) -> list[Request]:
     ]
 
 
-def answered_once(bench: Bench, requests: Sequence[Request], right: Mapping[bytes, bytes], job: Job) -> None:
+def answered_once(requests: Sequence[Request], right: Mapping[bytes, bytes], job: Job) -> None:
     """Fails unless the worker answers each request once: with the row that is `right` for its value, or an error."""
-    topic = fill(bench.cluster, CHECKED, [each.value for each in requests], *(each.headers for each in requests))
-    job = replace(job, requests=[topic])
-    with response_topic(bench.cluster) as responses, running(WORKER, job, responses) as worker:
-        wait_for(bench.cluster, responses, CHECKED, worker.why_dead)
-        assert worker.replica is not None
-        worker.replica.stop()
-        answers = bench.cluster.read_all(responses)
-    asked = {b"%b/%d/%d" % (topic.encode(), *each[:2]): each.value or b"" for each in bench.cluster.read_all(topic)}
-    for answer in answers:
-        headers = dict(answer.headers)
-        row = right.get(asked.pop(headers["source"] or b""))
+    for asked, answer in answered(requests, CHECKED, job):
+        headers, row = dict(answer.headers), right.get(asked)
         assert headers["status"] == (b"ok" if row else b"error"), headers
         assert not row or (answer.value or b"").endswith(row), headers
-    assert not asked, f"{len(asked)} requests are not answered"
-    bench.cluster.delete_topic(topic)
 
 
 def text_feeds() -> list[Feeds]:

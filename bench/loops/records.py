@@ -26,7 +26,7 @@ from bench.loops import by_hand
 from bench.loops.payments import scores
 from bench.loops.plain import JSON, Answer, Header, Made
 from bench.loops.task import Task, opened
-from tests.records_models import parsed_schema
+from tests.payments import parsed_schema
 
 STATED: list[Header] = [("content-type", JSON)]
 
