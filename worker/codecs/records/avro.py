@@ -3,7 +3,7 @@
     (value, at) ─▶ read of a type ─▶ (what stands there as a Python value, where the next one begins)
     (value, at) ─▶ skip of a type ─▶ where the next one begins
 
-Fields that nobody wants are skipped. The names and types are the writer's, so a field that is gone is missing, a wider
+Fields that are not wanted are skipped. The names and types are the writer's, so a field that is gone is missing, a wider
 number is a number, and a renamed field is found by the alias that its schema gives it. A value may hold anything. Each
 function goes forwards only, and one that finds too few bytes may go past the end: the record's end tells.
 
