@@ -127,6 +127,11 @@ class RecordMapping:
         return self._rows is not None
 
     @property
+    def fed_by(self) -> Mapping[str, Sequence[Path]]:
+        """The fields that feed each input; none: it is a constant."""
+        return {each.spec.name: [wish.path for wish in each.wishes] for each in self._inputs}
+
+    @property
     def keep(self) -> Sequence[str] | Literal["all"]:
         """The names of the kept fields in the answer; "all": the whole record, with the answer's fields added."""
         return ALL if self._keeps_all else tuple(self._kept)

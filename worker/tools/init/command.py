@@ -1,62 +1,71 @@
 """`inference-worker init`: writes a first settings file for a model, and names the next commands.
 
-It reads the model's file without running it. It does not ask the cluster: `check`, the next command, does that. It
-changes only the settings file.
+It reads the model's file without running it. It asks the cluster only for a sample of records, if a topic is named:
+`check`, the next command, does the rest. It changes only the settings file.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from worker.core.failures import BadConfiguration
 from worker.inference.declared_signature import Declared
-from worker.inference.model_loading import inspect
-from worker.settings import load
+from worker.settings.for_commands import load_client, load_scoring
+from worker.terminal.command_line import with_options
 from worker.terminal.terminal import console, count, printable, say
+from worker.tools.first_settings import first_settings
 from worker.tools.init.options import InitOrder
-from worker.tools.settings_file import settings_file
+from worker.tools.records.proposing import proposed
+from worker.tools.records.sample import of_file
+from worker.tools.records.section_text import section_text
 
-# Values for settings that neither an option nor the environment has.
-_UNNAMED = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
-}
+SAMPLE = 100  # records
 
 
 def init(order: InitOrder) -> int:
     """Write the file. Raises `BadConfiguration` for a model that cannot be served, and if the file exists already."""
     if order.config.exists() and not order.force:
         raise BadConfiguration(f"{order.config} is there already; --force writes over it, --config names another")
-    given = {name: value for name, value in order.over(os.environ).items() if value}
-    if (path := given.get("WORKER_MODEL__PATH")) is None:
+    environ = order.over(os.environ)
+    if order.topic is not None and order.requests is None:
+        environ = with_options(environ, WORKER_KAFKA__REQUEST_TOPICS=order.topic)
+    given = {name: value for name, value in environ.items() if value}
+    if "WORKER_MODEL__PATH" not in given:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
-    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": Path(path).stem, **given}
-    seen = inspect(load(None, environ).model.model_copy(update={"fixed_batch": "pad"}))
-    if seen.fixed_rows is not None:  # the model was exported for this number of rows
-        rows = (
-            {"WORKER_BATCHING__MAX_BATCH_SIZE": "1"} if seen.fixed_rows == 1 else {"WORKER_MODEL__FIXED_BATCH": "pad"}
-        )
-        environ = {**rows, **environ}
-    settings = load(None, environ)
-    text = settings_file(settings, environ, order.config.parent)
+    text, settings, seen = first_settings(given, order.config.parent)
+    section, told = _records(order, settings)
     try:
         with order.config.open("w" if order.force else "x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(text + section)
     except OSError as error:
         raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     screen = console()
     say(screen, printable(f"{order.config} is written"))
-    for told in _rows(seen):
-        say(screen, f"  {printable(told)}")
+    for line in (*_rows(seen), *told):
+        say(screen, f"  {printable(line)}")
     say(screen, "Next:")
     for words in (["check", "--config", str(order.config), "--create-topics"], ["run", "--config", str(order.config)]):
         say(screen, "  " + printable(shlex.join(["inference-worker", *words])))
     return 0
+
+
+def _records(order: InitOrder, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The section that a sample of records proposes, and what to say about it; nothing without a sample."""
+    if order.records is not None:
+        records = of_file(order.records, SAMPLE)
+    elif order.topic is not None:
+        from worker.kafka.reader import newest  # noqa: PLC0415 - only here does it ask a cluster
+
+        records = newest(load_client(None, environ).kafka, order.topic, SAMPLE)
+    else:
+        return "", []
+    proposal = proposed(load_scoring(None, environ), records, order.config.parent)
+    told = [f"{count(len(records), 'record')} looked at: confirm each line of [records] in it"]
+    if proposal.open:
+        told.append(f"it is not clear which field feeds {', '.join(proposal.open)}: complete these lines")
+    return f"\n{section_text(proposal, len(records))}", told
 
 
 def _rows(seen: Declared) -> Iterator[str]:

@@ -18,7 +18,8 @@ from PIL.PngImagePlugin import PngInfo
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.records.images import MOST_SCANS, MOST_SEGMENTS, Images, images_of
+from worker.inference.records.image_headers import MOST_SCANS, MOST_SEGMENTS
+from worker.inference.records.images import Images, images_of
 from worker.inference.records.parts import Prepared
 
 PIXELS = TensorSpec("pixels", "UINT8", (3, 8, 8))
