@@ -16,6 +16,7 @@ from worker.tools.records.sample import Kind, Sample, is_picture
 
 TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 VALUE = "$value"
+_ENCODED = {"text": "texts", "bytes": "bytes", "registry": "framed, and their schemas in a registry"}
 _IMAGENET = (
     Entry("image", "mean", [0.485, 0.456, 0.406], "Of ImageNet: confirm that these are the training's."),
     Entry("image", "std", [0.229, 0.224, 0.225], "Likewise."),
