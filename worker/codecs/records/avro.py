@@ -3,9 +3,9 @@
     (value, at) ─▶ read of a type ─▶ (what stands there as a Python value, where the next one begins)
     (value, at) ─▶ skip of a type ─▶ where the next one begins
 
-Fields that are not wanted are skipped. The names and types are the writer's, so a field that is gone is missing, a wider
-number is a number, and a renamed field is found by the alias that its schema gives it. A value may hold anything. Each
-function goes forwards only, and one that finds too few bytes may go past the end: the record's end tells.
+Fields that are not wanted are skipped. The names and types are the writer's, so a field that is gone is missing, a
+wider number is a number, and a renamed field is found by the alias that its schema gives it. A value may hold anything.
+Each function goes forwards only, and one that finds too few bytes may go past the end: the record's end tells.
 
 `fastavro`, in C, takes 1.8 times as long for 15 fields of which 12 are wanted, and 3.2 times when it projects them. A
 record that is nested deeply enough ends its process, and it takes negative sizes and indexes for what they are not
