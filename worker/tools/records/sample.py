@@ -46,7 +46,7 @@ class Kind(StrEnum):
     PICTURE = "pictures in base64"
     NULL = "null"
     NUMBERS = "arrays of numbers"
-    OTHER = "arrays"
+    OTHER = "arrays or objects"
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Seen:
         self.kinds[kind] += 1
         if isinstance(value, list):
             self.lengths.add(len(value))
-        elif value is not None:
+        elif isinstance(value, str | int | float):
             self.hashes.add(hash(value))
         if isinstance(value, str):
             self.characters += len(value)
