@@ -157,7 +157,7 @@ def in_batches(make: Callable[[Task], Made[Any]], task: Task) -> Made[Any]:
 
 
 def main() -> None:
-    """Run one of the loops until killed."""
+    """Run a hand loop with one of the jobs until killed."""
     task = Task.from_command_line()
     made = JOBS[sys.argv[1].removeprefix(PREFIX)](task)
 
