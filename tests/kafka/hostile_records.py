@@ -42,7 +42,7 @@ RECORDS: Mapping[str, Any] = {
     "inputs": {
         "as_number": {"field": "as_number", "as": "boolean"},
         "channel": {"field": "channel", "names": CHANNELS},
-        "at": {"field": "at", "as": "ms", "epoch": "ms"},
+        "at": {"field": "at", "as": "ms"},
         "price": {"field": "price", "as": "decimal"},
         "deep": "deep.er.still",
         "items": "items[*].cost",
@@ -101,7 +101,7 @@ def hostile() -> Iterator[bytes]:
         for value in VALUES:
             yield spoilt(name, value)
         yield written({other: value for other, value in GOOD.items() if other != name})
-    for name in ("long", "text", "items"):
+    for name in ("double", "long", "text", "price", "items"):
         for value in ODD:
             yield spoilt(name, value)
     for cost in VALUES:
@@ -110,7 +110,21 @@ def hostile() -> Iterator[bytes]:
     yield from (whole[:cut] for cut in range(1, len(whole), 11))
     for at in (0, 1, 9, len(whole) // 2, len(whole) - 1, len(whole)):
         yield whole[:at] + b"\xff\xfe" + whole[at:]
-    yield from (b"null", b"[]", b"[1]", b"1", b'"x"', b"true", b"{}", b" ", b"{", b"}", b"\0", b"\0\0\0\0\x05abc", b"\x1f")
+    yield from (
+        b"null",
+        b"[]",
+        b"[1]",
+        b"1",
+        b'"x"',
+        b"true",
+        b"{}",
+        b" ",
+        b"{",
+        b"}",
+        b"\0",
+        b"\0\0\0\0\x05abc",
+        b"\x1f",
+    )
     yield from (whole + b"x", whole * 2, b"[" + whole + b"]", b"\xef\xbb\xbf" + whole, gzip.compress(whole, mtime=0))
     yield from (whole.decode().encode(code) for code in ("utf-16", "utf-32", "utf-7"))
     yield b'{"' + b"k" * LARGE + b'": 1}'
@@ -135,12 +149,12 @@ def spoilt(name: str, value: str) -> bytes:
 
 def right_fields(value: bytes) -> dict[str, Any]:
     """The answer's fields for this value, by Python's own JSON: of the kept id, and of numbers that inputs hold."""
-    record = json.loads(value)
+    record = read(value)
     instant = record["at"]
     if isinstance(instant, str):
         instant = round(datetime.fromisoformat(instant).timestamp() * 1000)
     return {
-        "id": record["id"],
+        "id": record.get("id"),
         "single_out": single(record["single"]),
         "double_out": float(record["double"]),
         "long_out": int(record["long"]),
@@ -154,6 +168,17 @@ def right_fields(value: bytes) -> dict[str, Any]:
         "deep_out": single(record["deep"]["er"]["still"]),
         "items_out": [single(item["cost"]) for item in record["items"]],
     }
+
+
+def read(value: bytes) -> Any:
+    """Python's own reading of a JSON text; a whole number of thousands of digits stays a text."""
+    return json.loads(value, parse_int=lambda digits: int(digits) if len(digits) < 4000 else digits)
+
+
+def as_held(fields: dict[str, Any]) -> dict[str, Any]:
+    """An answer's fields with each FP32 as it is: it is written with the fewest digits that say which one it is."""
+    singles = {name: single(fields[name]) for name in ("single_out", "deep_out")}
+    return {**fields, **singles, "items_out": list(map(single, fields["items_out"]))}
 
 
 def _decimal(price: Any) -> Decimal:

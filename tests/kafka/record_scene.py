@@ -6,14 +6,16 @@ Nothing here imports `worker`: a mistake there must not hide here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from tests.kafka.checker import Answer
-from tests.kafka.cluster import MORTAL, Cluster, Sent
+from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
 from tests.kafka.publisher import Acknowledged, Position
 from tests.kafka.scene import Scene
 from tests.models import model
@@ -162,3 +164,40 @@ class RecordScene(Scene):
         for found in self.answers():
             assert found.source is not None
             expect_answer(found, right_answer(json.loads(acknowledged[found.source].value or b"")))
+
+
+def latencies(kafka: Cluster, scene: Scene, partition: int) -> list[float]:
+    """The seconds from each request of this partition until its answer was produced, by the records' timestamps."""
+    asked = _stamps(kafka, scene.topic)
+    return [
+        (stamp - asked[source]) / 1000
+        for stamp, source in _answered(kafka, scene.response_topic)
+        if source.partition == partition
+    ]
+
+
+def _stamps(kafka: Cluster, topic: str) -> dict[Position, int]:
+    return {
+        Position(topic, message.partition() or 0, message.offset() or 0): message.timestamp()[1]
+        for message in _messages(kafka, topic)
+    }
+
+
+def _answered(kafka: Cluster, topic: str) -> Iterator[tuple[int, Position]]:
+    for message in _messages(kafka, topic):
+        topic_of, partition, offset = dict(message.headers() or [])["source"].decode().split("/")
+        yield message.timestamp()[1], Position(topic_of, int(partition), int(offset))
+
+
+def _messages(kafka: Cluster, topic: str) -> Iterator[Message]:
+    left = sum(kafka.end_offsets(topic).values())
+    consumer = Consumer({**kafka.login, "group.id": "nobody", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(kafka.partitions(topic))])
+    deadline = time.monotonic() + TIMEOUT
+    while left:
+        for message in consumer.consume(1000, 0.2):
+            assert message.error() is None, message.error()
+            left -= 1
+            yield message
+        assert time.monotonic() < deadline, f"{left} records of {topic} do not come"
+    consumer.close()

@@ -88,6 +88,8 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": Decimal("1.10")})
     assert numbers(mapped.tensors[0], "<f8") == [[1.1]]
     assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: invalid decimal string"
+    for wrong in ("sNaN", "1e400"):  # the first raises wherever it is used as a number, the second is no FP64
+        assert why(mapping(spec("FP64"), inputs={"x": entry}), {"d": wrong}).startswith("d: expected a number")
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
 
 
