@@ -646,8 +646,8 @@ class FakeEvents:
     def taken(self, records: int) -> None:
         self.counted["taken"] += records
 
-    def passed_over(self, records: int) -> None:
-        self.counted["passed_over"] += records
+    def unanswered(self, records: int) -> None:
+        self.counted["unanswered"] += records
 
     def batch_closed(self, batch: Batch, waited: float) -> None:
         self.closed.append((batch, waited))

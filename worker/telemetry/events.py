@@ -275,7 +275,7 @@ class WorkerEvents:
     def taken(self, records: int) -> None:
         self._numbers.add(metrics.RECORDS_TAKEN, records)
 
-    def passed_over(self, records: int) -> None:
+    def unanswered(self, records: int) -> None:
         self._numbers.add(metrics.RECORDS_PASSED_OVER, records)
 
     def batch_closed(self, batch: Batch, waited: float) -> None:

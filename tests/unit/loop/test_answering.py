@@ -54,7 +54,7 @@ def test_a_record_that_needs_no_answer_is_passed_over_and_counted() -> None:
     world.turn_for(0.1)
 
     assert world.answered() == names(0, 2)
-    assert world.events.counted["passed_over"] == 1
+    assert world.events.counted["unanswered"] == 1
     assert world.events.rejections == []
 
 

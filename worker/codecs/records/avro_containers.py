@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from worker.codecs.records.avro_logical import Convert
+from worker.codecs.records.avro_schema import Type
 from worker.codecs.records.avro_values import ENDS_EARLY, Column, Read, Skip, number, size_of, text
 from worker.codecs.records.wanted import Budget, Unreadable, within
 
@@ -28,15 +29,23 @@ def why(error: Exception) -> str:
     return _WHY.get(type(error), ENDS_EARLY)
 
 
-Step = tuple[str, str | None, Callable[[bytes, int], Any]]  # a field's name, its key if it is wanted, its read or skip
+class Step(NamedTuple):
+    """A field: its name, its key if it is wanted, its type, and the function that reads it or goes over it."""
+
+    name: str
+    key: str | None
+    kind: Type
+    go: Callable[[bytes, int], Any]
 
 
 def record(steps: Sequence[Step]) -> Read:
+    """The function that reads a record of these fields, as `avro_compiled.py` makes it for a few hundred of them."""
+
     def read(value: bytes, at: int) -> tuple[dict[str, Any], int]:
         fields: dict[str, Any] = {}
         name = ""
         try:
-            for name, key, go in steps:  # noqa: B007  # it is told where reading stops
+            for name, key, _, go in steps:  # noqa: B007  # it is told where reading stops
                 if key is None:
                     at = go(value, at)
                 else:

@@ -23,11 +23,11 @@ def number(value: bytes, at: int) -> tuple[int, int]:
     folded = value[at]
     at += 1
     if folded > 127:
-        folded, at = _rest(value, at, folded & 127)
+        folded, at = rest_of_number(value, at, folded & 127)
     return (folded >> 1) ^ -(folded & 1), at
 
 
-def _rest(value: bytes, at: int, folded: int) -> tuple[int, int]:
+def rest_of_number(value: bytes, at: int, folded: int) -> tuple[int, int]:
     """A number of several bytes, of which the first one has been read."""
     for shift in range(7, _LONGEST_NUMBER, 7):
         byte = value[at]
@@ -68,7 +68,7 @@ def _null(value: bytes, at: int) -> tuple[None, int]:  # noqa: ARG001  # a `Read
     return None, at
 
 
-def _boolean(value: bytes, at: int) -> tuple[bool, int]:
+def boolean(value: bytes, at: int) -> tuple[bool, int]:
     byte = value[at]
     if byte > 1:
         raise Unreadable("expected a boolean")
@@ -76,15 +76,15 @@ def _boolean(value: bytes, at: int) -> tuple[bool, int]:
 
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_unpack_float, _unpack_double = _FLOAT.unpack_from, _DOUBLE.unpack_from
+unpack_float, unpack_double = _FLOAT.unpack_from, _DOUBLE.unpack_from
 
 
 def _float(value: bytes, at: int) -> tuple[float, int]:
-    return _unpack_float(value, at)[0], at + 4
+    return unpack_float(value, at)[0], at + 4
 
 
 def _double(value: bytes, at: int) -> tuple[float, int]:
-    return _unpack_double(value, at)[0], at + 8
+    return unpack_double(value, at)[0], at + 8
 
 
 def _skip_number(value: bytes, at: int) -> int:
@@ -102,7 +102,7 @@ def skipping(size: int) -> Skip:
 
 READS: Mapping[str, Read] = {
     "null": _null,
-    "boolean": _boolean,
+    "boolean": boolean,
     "int": number,
     "long": number,
     "float": _float,

@@ -3,7 +3,7 @@
 | a field                                           | is                                                    |
 |---|---|
 | with presence (`optional`, `oneof`, a message)    | missing unless it is set                              |
-| without                                           | its default, 0 or an empty text, where nobody set it  |
+| without                                           | its default, 0 or an empty text, where it is not set  |
 | an enum                                           | the name; a number that has no name is the number     |
 | `google.protobuf.Timestamp`                       | an instant, cut to microseconds                       |
 | `google.protobuf.Int64Value` and the other boxes  | the value in the box                                  |

@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from worker.codecs.records import avro
 from worker.codecs.records.avro import AvroRecords
 from worker.codecs.records.framing import Frame
 from worker.core.failures import Reject
@@ -71,6 +72,7 @@ CASES: list[tuple[Any, list[Any]]] = [
     ({"type": "array", "items": "float"}, [[], [0.5, 0.25]]),
     ({"type": "array", "items": {"type": "array", "items": "int"}}, [[[1, 2], [], [3]]]),
     ({"type": "map", "values": "long"}, [{}, {"a": 1, "b": -2}]),
+    ({"type": "map", "values": "float"}, [{"a": 0.5}]),
     (["null", "string"], [None, "text"]),
     (["string", "long", "null", POINT], ["text", 7, None, {"x": 1, "y": 2}]),
     (POINT, [{"x": 1, "y": -2}]),
@@ -136,6 +138,14 @@ def test_the_reference_library_writes_what_is_read() -> None:
         "flag": True,
         "ratio": 0.1,
     }
+
+
+def test_a_schema_of_many_fields_is_read_like_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No function is compiled for its records."""
+    monkeypatch.setattr(avro, "MOST_COMPILED", 1)
+
+    assert read(POINT, b"\2\4") == {"x": 1, "y": 2}
+    assert read(POINT, b"\2\4", [("y",)]) == {"y": 2}
 
 
 def test_a_logical_type_beside_the_type_is_taken() -> None:
@@ -297,9 +307,14 @@ def by_name(cases: list[tuple[str, Any, bytes, str]], *arguments: str) -> pytest
     return pytest.mark.parametrize(arguments, shown)
 
 
+@pytest.mark.parametrize("most_compiled", [300, 0])
 @by_name(LENGTHS + CONTENTS, "kind", "value", "message")
-def test_a_wrong_value_is_refused_with_its_path(kind: Any, value: bytes, message: str) -> None:
-    """The message says what was expected there, and of which schema."""
+def test_a_wrong_value_is_refused_with_its_path(
+    kind: Any, value: bytes, message: str, most_compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says what was expected there, and of which schema; also in a schema of many fields."""
+    monkeypatch.setattr(avro, "MOST_COMPILED", most_compiled)
+
     with pytest.raises(Reject) as refusal:
         read(x(kind), value)
 
