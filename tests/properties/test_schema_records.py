@@ -154,7 +154,7 @@ def test_any_record_of_any_schema_is_read_as_fastavro_wrote_it(monkeypatch: pyte
     with_each_seed(150, walk)
 
 
-@meeting("taken", "refused", least=100)
+@meeting("taken", "refused", least=50)
 def test_a_value_for_a_type_is_written_and_read_back_or_refused() -> None:
     """Values are written with the types of others, and never as something else; a number may be a float nearby."""
 
