@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition
 from tests.builders import NONSENSE, SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answer_writer, test_counting, test_raw_tensor
+from tests.unit.codecs.records import test_answers as test_record_answers
 from tests.unit.codecs.test_counting import NO, RESULT
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
@@ -75,6 +76,7 @@ _make = KafkaTransactions.__init__
 _hear = AtLeastOnce._hear_commit_results
 _cut = Stretch.cut
 _take = Chunk.take
+_with = Chunk._with
 _parts = columns._parts
 _refusal = refusal
 _parted = Stacker._parted
@@ -126,6 +128,11 @@ def _refuse_the_record_behind(self: RequestReader, records: Sequence[Record]) ->
 def _read_the_neighbours_lengths(self: RequestReader, records: Sequence[Record]) -> Reading:
     reading = _read(self, records)
     return reading._replace(chunks=[replace(chunk, rows=[*chunk.rows[1:], chunk.rows[0]]) for chunk in reading.chunks])
+
+
+def _keep_the_first_ones_fields(self: Chunk, of: Any) -> Chunk:
+    part = _with(self, of)
+    return replace(part, kept=self.kept and self.kept[: len(part)])
 
 
 def _refuse_the_neighbour(chunk: Chunk, at: int, code: Code, message: str) -> Refused:
@@ -333,6 +340,12 @@ PLANTED: Mapping[str, Planted] = {
         "take",
         _take_one_before_along,
         lambda _: test_chunks.test_a_chunk_is_cut_where_a_batch_is_full(),
+    ),
+    "an answer repeats the fields of its neighbour": Planted(
+        Chunk,
+        "_with",
+        _keep_the_first_ones_fields,
+        lambda _: test_record_answers.test_what_is_kept_goes_with_its_record(),
     ),
     "all records of a poll are judged late with the last ones": Planted(
         Batcher,

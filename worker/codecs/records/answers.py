@@ -173,12 +173,17 @@ class ColumnWriter(Protocol):
         """The error of a record."""
 
 
-def schema_form(writer: ColumnWriter, *, has_rows: bool = False) -> AnswerForm:
-    """The form of answers that this writer writes."""
+def schema_form(writer: ColumnWriter, names: Sequence[str] = (), *, has_rows: bool = False) -> AnswerForm:
+    """The form of answers that this writer writes.
+
+    `names` are the kept fields' names. An entry in `Chunk.kept` is a tuple of their values, or a record that has them.
+    """
 
     def write(_model: ModelKey, columns: Sequence[Column], _count: int, kept: Repeats) -> Bodies:
-        fields = [python_values(column, has_rows=has_rows) for column in columns]
-        return writer.write([*zip(*kept or (), strict=True), *fields]), ()
+        repeated: Iterable[Sequence[Any]] = zip(*kept or (), strict=True)
+        if kept and isinstance(kept[0], dict):
+            repeated = [[record.get(name) for record in kept] for name in names]
+        return writer.write([*repeated, *[python_values(column, has_rows=has_rows) for column in columns]]), ()
 
     return AnswerForm(
         writer.content_type,

@@ -410,6 +410,16 @@ def test_answers_with_a_schema_are_written_from_columns_of_values() -> None:
         assert headers_of(each)["content-type"] == "text/table"
 
 
+def test_a_schema_has_columns_for_the_fields_of_whole_records() -> None:
+    """A field that a record lacks is None there."""
+    form = schema_form(Table(), ["id", "note"])
+    by = AnswerWriter([model(outputs=[SCORE])], PLAIN_WIRE, form_of=lambda _: form)
+
+    found = values(by, asked(2, kept=[{"note": "a", "id": 1, "x": 0}, {"id": 2}]), f4([1, 2]))
+
+    assert found == [b"(1, 'a', 1.0)", b"(2, None, 2.0)"]
+
+
 def test_several_rows_are_lists_of_values() -> None:
     """So a schema's array has them."""
     form = schema_form(Table(), has_rows=True)
