@@ -15,6 +15,7 @@ from worker.settings.conflicts import bounds_conflicts, connection_conflicts
 from worker.settings.kafka_sections import MAX_JSON_BYTES, MAX_REQUEST_BYTES, Connection
 from worker.settings.loading import load_shape, where_settings_stand
 from worker.settings.records_section import RecordsSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.sections import BatchingSettings, ModelSettings, Sections, StateSettings
 from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
 
@@ -43,6 +44,8 @@ class ClientSettings(Sections):
     """The settings of commands that publish or read. `load_client` makes them."""
 
     kafka: ClientKafkaSettings
+    records: RecordsSettings | None = None
+    registry: RegistrySettings | None = None
 
 
 class ScoringSettings(Sections):
