@@ -646,6 +646,9 @@ class FakeEvents:
     def taken(self, records: int) -> None:
         self.counted["taken"] += records
 
+    def unanswered(self, records: int) -> None:
+        self.counted["unanswered"] += records
+
     def batch_closed(self, batch: Batch, waited: float) -> None:
         self.closed.append((batch, waited))
 

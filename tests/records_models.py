@@ -1,21 +1,17 @@
-"""Records of a `payments` topic, and a model of fraud that takes their fields: gradient boosting with text categories.
+"""A model of fraud that takes the fields of payments: a scikit-learn pipeline with text categories and missing values.
 
-A payment is a JSON object of about 500 bytes, most of which the model does not need. `balance`, `distance_km` and
-`discount` may be null or missing, and so may the text `device`. Nothing here imports `worker`: a mistake there must not
+Gradient boosting behind one-hot texts, converted by skl2onnx. Nothing here imports `worker`: a mistake there must not
 hide here.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 from unittest import mock
 
-import fastavro
 import numpy as np
-import orjson
 import skl2onnx
 from numpy.typing import NDArray
 from skl2onnx.common import tree_ensemble
@@ -25,153 +21,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-Payment = Mapping[str, Any]
-Columns = dict[str, NDArray[Any]]
+from tests.payments import COUNTS, FLOATS, NO_DEVICE, TEXTS, Columns, columns, payments
 
-# The model's inputs, and the path of each one's field. Floats may be missing, and the text of `device`.
-FLOATS = {each: each for each in ("amount", "balance", "distance_km", "discount")}
-COUNTS = {"age_days": "customer.age_days", "previous": "customer.previous", "hour": "hour", "items": "items"}
-TEXTS = {"country": "customer.country", "category": "merchant.category", "channel": "channel", "device": "device"}
-NO_DEVICE = "none"  # the text that stands for a missing `device`
-CLASSES = ("ok", "fraud")
-TRAINED_ON = 20_000  # payments
 TREES = 100
-
-COUNTRIES = ("DE", "NL", "FR", "ES", "IT", "GB", "US", "BR", "NG", "IN", "SE", "PL")
-CATEGORIES = ("groceries", "books", "travel", "electronics", "gift cards", "gambling", "fuel", "clothing", "games")
-CHANNELS, DEVICES = ("web", "app", "terminal", "telephone"), ("ios", "android", "windows", "linux")
-_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0"
-
-SCHEMA = {
-    "type": "record",
-    "name": "Payment",
-    "namespace": "shop.payments",
-    "fields": [
-        {"name": "payment_id", "type": "string"},
-        {"name": "created_at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "amount", "type": "double"},
-        {"name": "currency", "type": "string"},
-        {
-            "name": "customer",
-            "type": {
-                "type": "record",
-                "name": "Customer",
-                "fields": [
-                    {"name": "id", "type": "string"},
-                    {"name": "country", "type": "string"},
-                    {"name": "age_days", "type": "long"},
-                    {"name": "previous", "type": "int"},
-                    {"name": "is_verified", "type": "boolean"},
-                ],
-            },
-        },
-        {
-            "name": "merchant",
-            "type": {
-                "type": "record",
-                "name": "Merchant",
-                "fields": [{"name": name, "type": "string"} for name in ("id", "name", "category")],
-            },
-        },
-        {"name": "channel", "type": "string"},
-        {"name": "hour", "type": "int"},
-        {"name": "items", "type": "int"},
-        *(
-            {"name": name, "type": ["null", "double"], "default": None}
-            for name in ("balance", "distance_km", "discount")
-        ),
-        {"name": "device", "type": ["null", "string"], "default": None},
-        {"name": "user_agent", "type": "string"},
-        {"name": "note", "type": "string"},
-    ],
-}
-
-
-def payments(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Makes payments. One in ten optional fields is null, and one in ten is missing."""
-    rng = np.random.default_rng(seed)
-    drawn = zip(
-        rng.lognormal(3.5, 1.0, count).round(2).tolist(),
-        rng.gamma(2.0, 300.0, count).astype(int).tolist(),
-        rng.integers(0, (24, 9, 60), (count, 3)).tolist(),
-        rng.integers(0, tuple(map(len, (COUNTRIES, CATEGORIES, CHANNELS, DEVICES))), (count, 4)).tolist(),
-        np.stack([rng.normal(800, 900, count), rng.gamma(1, 40, count), rng.random(count)]).T.round(2).tolist(),
-        rng.integers(0, 10, (count, 4)).tolist(),
-        strict=True,
-    )
-    return [_payment(at, *each) for at, each in enumerate(drawn)]
-
-
-def _payment(
-    at: int,
-    amount: float,
-    age_days: int,
-    whole: Sequence[int],
-    chosen: Sequence[int],
-    optional: Sequence[float],
-    luck: Sequence[int],
-) -> dict[str, Any]:
-    (hour, items, previous), (country, category, channel, device) = whole, chosen
-    found = {
-        "payment_id": f"4f9c{at:08x}-77aa-4e02-9d3b-{at * 7919 % 2**48:012x}",
-        "created_at": f"2026-11-{1 + at % 28:02}T{hour:02}:{at % 60:02}:{at * 7 % 60:02}.{at % 1000:03}Z",
-        "amount": amount,
-        "currency": "EUR",
-        "customer": {
-            "id": f"c-{at % 99991:06}",
-            "country": COUNTRIES[country],
-            "age_days": age_days,
-            "previous": previous,
-            "is_verified": at % 3 > 0,
-        },
-        "merchant": {"id": f"m-{at % 997:04}", "name": f"Shop number {at % 997}", "category": CATEGORIES[category]},
-        "channel": CHANNELS[channel],
-        "hour": hour,
-        "items": items + 1,
-        "user_agent": _AGENT,
-        "note": f"order {at}, delivered by post",
-    }
-    values = [*optional, DEVICES[device]]
-    for name, value, draw in zip(("balance", "distance_km", "discount", "device"), values, luck, strict=True):
-        if draw:  # 0: the field is missing
-            found[name] = None if draw == 1 else value
-    return found
-
-
-def as_json(payment: Payment) -> bytes:
-    """Writes a payment as JSON."""
-    return orjson.dumps(payment)
-
-
-def as_avro(payment: Payment, schema_id: int = 1) -> bytes:
-    """Writes a payment as Avro in Confluent's framing: a byte 0, the schema's number, the body."""
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, parsed_schema(), {**payment, "created_at": _moment(payment["created_at"])})
-    return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
-
-
-@cache
-def parsed_schema() -> Any:
-    """Returns the schema of payments as fastavro takes it."""
-    return fastavro.parse_schema(SCHEMA)
-
-
-def _moment(text: str) -> int:
-    return int(np.datetime64(text[:-1], "ms").astype(int))
-
-
-def columns(records: Sequence[Payment]) -> Columns:
-    """Returns the model's inputs for some payments, each of shape (payments, 1). Floats that are missing are NaN."""
-    floats = {name: np.array([_at(each, path) for each in records], np.float32) for name, path in FLOATS.items()}
-    counts = {name: np.array([_at(each, path) for each in records], np.int64) for name, path in COUNTS.items()}
-    texts = {name: np.array([_at(each, path) or NO_DEVICE for each in records], object) for name, path in TEXTS.items()}
-    return {name: column[:, None] for name, column in (floats | counts | texts).items()}
-
-
-def _at(record: Any, path: str) -> Any:
-    for name in path.split("."):
-        record = record.get(name)
-    return record
+TRAINED_ON = 20_000  # payments
 
 
 def table(given: Columns) -> NDArray[Any]:
@@ -180,13 +33,13 @@ def table(given: Columns) -> NDArray[Any]:
 
 
 @cache
-def pipeline() -> Any:
+def pipeline(trees: int = TREES, trained_on: int = TRAINED_ON) -> Any:
     """Returns the scikit-learn pipeline, trained on made-up payments: 0 is ok, 1 is fraud."""
-    given, rng = columns(payments(TRAINED_ON, seed=1)), np.random.default_rng(2)
+    given, rng = columns(payments(trained_on, seed=1)), np.random.default_rng(2)
     odds = -2.0 + 1.5 * (given["amount"] > 60) + (given["hour"] < 6) + 2 * (given["category"] == "gift cards")
     odds = odds + (given["country"] == "NG") - (given["age_days"] > 700) + (given["device"] == NO_DEVICE)
     odds = odds + np.nan_to_num(given["distance_km"], nan=60.0) / 40 - 0.2 * given["previous"] / 10
-    is_fraud = rng.random(TRAINED_ON) < 1 / (1 + np.exp(-odds[:, 0]))
+    is_fraud = rng.random(trained_on) < 1 / (1 + np.exp(-odds[:, 0]))
     numbers = len(FLOATS) + len(COUNTS)
     encoded = ColumnTransformer(
         [
@@ -194,30 +47,30 @@ def pipeline() -> Any:
             ("texts", OneHotEncoder(handle_unknown="ignore", sparse_output=False), [*range(numbers, len(given))]),
         ]
     )
-    boosted = HistGradientBoostingClassifier(max_iter=TREES, random_state=0)
+    boosted = HistGradientBoostingClassifier(max_iter=trees, random_state=0)
     return Pipeline([("encoded", encoded), ("boosted", boosted)]).fit(table(given), is_fraud.astype(np.int64))
 
 
 @cache
-def fraud() -> bytes:
+def fraud(trees: int = TREES, trained_on: int = TRAINED_ON) -> bytes:
     """Converts the pipeline: an input (batch, 1) for each field → label INT64 (batch), probabilities (batch, 2)."""
     kinds = [(FloatTensorType, FLOATS), (Int64TensorType, COUNTS), (StringTensorType, TEXTS)]
-    return _converted([(name, kind([None, 1])) for kind, names in kinds for name in names])
+    return _converted(pipeline(trees, trained_on), [(name, kind([None, 1])) for kind, names in kinds for name in names])
 
 
 @cache
 def fraud_in_a_block() -> bytes:
     """Converts the pipeline: numbers are one input `features` FP32 (batch, 8), texts are an input for each."""
     block = ("features", FloatTensorType([None, len(FLOATS) + len(COUNTS)]))
-    return _converted([block, *((name, StringTensorType([None, 1])) for name in TEXTS)])
+    return _converted(pipeline(), [block, *((name, StringTensorType([None, 1])) for name in TEXTS)])
 
 
-def _converted(inputs: Sequence[tuple[str, Any]]) -> bytes:
+def _converted(trained: Any, inputs: Sequence[tuple[str, Any]]) -> bytes:
     with mock.patch.object(tree_ensemble, "add_node", _with_whole_numbers(tree_ensemble.add_node)):
         made = skl2onnx.to_onnx(
-            pipeline(),
+            trained,
             initial_types=list(inputs),
-            options={id(pipeline()): {"zipmap": False}},
+            options={id(trained): {"zipmap": False}},
             target_opset={"": 21, "ai.onnx.ml": 3},
         )
     return bytes(made.SerializeToString())

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.ground import WORKER, Bench, Job, fill, response_topic, wait_for
+from bench.answers import answered
+from bench.ground import WORKER, Bench, Job, fill
 from bench.loops.task import opened
 from bench.requests import Feeds, Request, as_binary, as_json, as_protobuf
-from bench.running import running
 from bench.tables import Bar, Section
 from bench.turns import over_requests
 from tests.models import FLOAT, model, save
@@ -54,7 +54,7 @@ def texts(bench: Bench) -> Iterator[Section]:
     for name, (write, loops, least) in FORMS.items():
         requests = {"": [*map(write, feeds)]}
         names = bench.contenders(WORKER, *loops)
-        turns = over_requests(bench, names, requests, path, USUAL, {"BATCHING__BUCKETS": BUCKETS})
+        turns = over_requests(bench, names, requests, path, USUAL, BATCHING__BUCKETS=BUCKETS)
         cost = turns.ratio(WORKER, loops[0], lambda run: run.cpu)
         bars = [*turns.bars({loops[0]: least}), Bar(f"CPU of a result, worker beside {loops[0]}", cost, most=1.0)]
         yield Section(f"Texts in {name}", HOW_TEXTS, turns.columns, turns.lines, bars)
@@ -68,10 +68,10 @@ def hostile(bench: Bench) -> Iterator[Section]:
     offered = {what: spoiled(good, part) for what, part in PARTS.items()}
     settings = {"BATCHING__BUCKETS": BUCKETS, "DELIVERY__REJECTION_LIMIT": "0"}
     for what, requests in offered.items():
-        answered_once(bench, requests, right, Job(bench.cluster, [], path, 64, settings))
+        answered_once(requests, right, Job(bench.cluster, [], path, 64, settings))
         bench.tell(f"{what}: {CHECKED:,} requests are answered once and rightly")
     names = [f"{who}, {what}" for who in bench.workers for what in offered]
-    turns = over_requests(bench, names, offered, path, USUAL, settings)
+    turns = over_requests(bench, names, offered, path, USUAL, **settings)
     bars = turns.bars({f"{WORKER}, all good": 0.9}, f"{WORKER}, 1 in 100 bad")
     yield Section("Texts in protobuf, some bad", HOW_HOSTILE, turns.columns, turns.lines, bars)
 
@@ -94,23 +94,13 @@ def spoiled(requests: Sequence[Request], part: float) -> list[Request]:
     ]
 
 
-def answered_once(bench: Bench, requests: Sequence[Request], right: Mapping[bytes, bytes], job: Job) -> None:
+def answered_once(requests: Sequence[Request], right: Mapping[bytes, bytes], job: Job) -> None:
     """Fails unless the worker answers each request once: with the row that is `right` for its value, or an error."""
-    topic = fill(bench.cluster, CHECKED, [each.value for each in requests], *(each.headers for each in requests))
-    job = replace(job, requests=[topic])
-    with response_topic(bench.cluster) as responses, running(WORKER, job, responses) as worker:
-        wait_for(bench.cluster, responses, CHECKED, worker.why_dead)
-        assert worker.replica is not None
-        worker.replica.stop()
-        answers = bench.cluster.read_all(responses)
-    asked = {b"%b/%d/%d" % (topic.encode(), *each[:2]): each.value or b"" for each in bench.cluster.read_all(topic)}
-    for answer in answers:
-        headers = dict(answer.headers)
-        row = right.get(asked.pop(headers["source"] or b""))
+    topic = fill(job.cluster, CHECKED, [each.value for each in requests], *(each.headers for each in requests))
+    for asked, answer in answered(replace(job, requests=[topic]), CHECKED):
+        headers, row = dict(answer.headers), right.get(asked)
         assert headers["status"] == (b"ok" if row else b"error"), headers
         assert not row or (answer.value or b"").endswith(row), headers
-    assert not asked, f"{len(asked)} requests are not answered"
-    bench.cluster.delete_topic(topic)
 
 
 def text_feeds() -> list[Feeds]:

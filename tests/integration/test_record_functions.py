@@ -76,9 +76,9 @@ class Served:
         policy = BatchPolicy(max_rows=64, max_bytes=1 << 20, linger=POLICY.linger)
         self.world = World(served=signature, wire=wire, policy=policy).start(P0)
 
-    def answers(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str | None, Any]]:
+    def answers(self, records: Sequence[Mapping[str, Any] | bytes]) -> list[tuple[str, str | None, Any]]:
         """The answer to each record: its status, its code, and its value."""
-        values = [json.dumps(one).encode() for one in records]
+        values = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
         self.world.broker.append(*[record(at, value=value) for at, value in enumerate(values)])
         give_up = time.monotonic() + PATIENCE
         while self.world.broker.committed.get(P0) != len(records):
@@ -120,5 +120,16 @@ def test_every_harm_that_a_function_does_costs_one_record(where: str, served: Se
             assert (status, code) == ("error", expected), (asked, value)
             assert why in value["error"], (asked, value)
         else:
-            assert (status, value["answer"]) == ("ok", {"n": asked["n"], "twice": 2.0 * asked["n"]})
+            assert (status, value) == ("ok", {"n": asked["n"], "twice": 2.0 * asked["n"]})
     assert len(served.hosts.ended) <= 1 + len(ENDINGS)
+
+
+@pytest.mark.parametrize("levels", [150, 700, 100_000])
+def test_a_record_that_nests_deeply_costs_no_other(levels: int, served: Served) -> None:
+    """It crosses to the host, or is refused: it ends neither process."""
+    deep = b'{"n":1,"deep":' + b"[" * levels + b"]" * levels + b"}"
+
+    found = served.answers([{"n": 0}, deep, {"n": 2}])
+
+    assert [status for status, *_ in found] == ["ok", "ok" if levels == 150 else "error", "ok"]
+    assert served.hosts.ended == []

@@ -18,6 +18,7 @@ from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
 from worker.commands.report import Headers, Report, show
+from worker.commands.trying import mapped, try_newest
 from worker.core.batching.limits import Limit
 from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, RunFailure, Stop
@@ -34,6 +35,7 @@ from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
+from worker.scorer import Scorer
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
 from worker.state import StateLayout
@@ -81,11 +83,15 @@ def examined(
         return report
     report.settings = list(effective(settings))
     model = _look_at_model(settings, report)
-    _look_at_cluster(settings, report, creates_topics=creates_topics)
+    scorer = None if model is None or settings.records is None else _look_at_mapping(model, settings, report)
+    has_topics = _look_at_cluster(settings, report, creates_topics=creates_topics)
     if model is not None:
-        _look_at_room(model, settings, report)
-        if with_example:
+        _look_at_room(model, settings, report, model.signature if scorer is None else scorer.signature)
+        if with_example and settings.records is None:
             report.example = _example(model, settings)
+    if scorer is not None and has_topics:
+        example = try_newest(scorer, settings, report)
+        report.example = example if with_example else {}
     if settings.state.store is not None:
         _look_at_store(settings, report)
     return report
@@ -112,6 +118,17 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
     report.model = {name: text for name, text in facts.items() if text}
     report.warn(model.remark)
     return model
+
+
+def _look_at_mapping(model: Model, settings: Settings, report: Report) -> Scorer | None:
+    """Judge the mapping of records. Returns what answers records by it."""
+    try:
+        scorer = Scorer(model, settings)
+    except Stop as stop:
+        report.add(stop)
+        return None
+    report.records = dict(mapped(scorer))
+    return scorer
 
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
@@ -156,7 +173,8 @@ def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, by
 # The cluster
 
 
-def _look_at_cluster(settings: Settings, report: Report, *, creates_topics: bool) -> None:
+def _look_at_cluster(settings: Settings, report: Report, *, creates_topics: bool) -> bool:
+    """Look at brokers and topics. True if all topics were found."""
     kafka, delivery, name = settings.kafka, settings.delivery, None
     if delivery.guarantee == "exactly_once":
         name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
@@ -172,6 +190,9 @@ def _look_at_cluster(settings: Settings, report: Report, *, creates_topics: bool
                 report.cluster["transactions"] = f"{tried}, as {name.text if name.is_stable else f'{name.family}*'}"
     except Stop as stop:
         report.add(stop)
+        return False
+    else:
+        return topics is not None
 
 
 def _ask(settings: Settings, contact: Contact, report: Report) -> Topics | None:
@@ -222,7 +243,7 @@ def _tried_transactions(
 # All else
 
 
-def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
+def _look_at_room(model: Model, settings: Settings, report: Report, served: Signature) -> None:
     """Check that a row fits into a request, and its answer and state into their topics, as far as limits are known."""
     kafka, limits = settings.kafka, report.max_bytes
     wire = Wire(
@@ -233,7 +254,7 @@ def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
     layout, signature = split_signature(model.signature, settings.state)
-    report.warn(*lack_of_room(signature, wire))
+    report.warn(*lack_of_room(signature if settings.records is None else served, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:
         try:

@@ -29,11 +29,13 @@ class Report:
     """The findings of all checks. Each check adds its part.
 
     `max_bytes` limits the records of topics; `created` has the topics that were made, with their partitions.
-    `example` has headers and value of a `request` of one row and its `answer`.
+    `example` has headers and value of a `request` of one row and its `answer`. `records` has what feeds each input,
+    what the answer has, and how the newest records fared; empty for requests.
     """
 
     settings: Sequence[Effective] = ()
     model: dict[str, str] = field(default_factory=dict)
+    records: dict[str, str] = field(default_factory=dict)
     cluster: dict[str, str] = field(default_factory=dict)
     max_bytes: Mapping[str, int] = field(default_factory=dict)
     created: Mapping[str, int] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Report:
             "warnings": [{"text": warning} for warning in self.warnings],
             "settings": {s.name: {"value": s.value, "is_default": s.is_default} for s in self.settings},
             "model": self.model,
+            "records": self.records,
             "cluster": self.cluster,
             "max_bytes": dict(self.max_bytes),
             "created": dict(self.created),
@@ -81,6 +84,7 @@ def show(console: Console, report: Report) -> None:
     page = _Page(console)
     page.section("Settings", ((setting.name, setting.text) for setting in report.settings if not setting.is_default))
     page.section("Model", report.model.items())
+    page.section("Records", report.records.items())
     page.section("Cluster", report.cluster.items())
     page.section("Topics created", ((topic, count(number, "partition")) for topic, number in report.created.items()))
     for name, (headers, body) in report.example.items():
@@ -105,14 +109,20 @@ class _Page:
     def section(self, title: str, rows: Iterable[Row]) -> None:
         if rows := list(rows):
             self.line(title, "bold", gap=True)
-            table = Table.grid(padding=(0, 2))
-            for name, value in rows:
-                table.add_row(Text(printable(name), "dim", no_wrap=True), Text(printable(value), overflow="fold"))
+            self.rows(rows)
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Write names and values in two columns."""
+        table = Table.grid(padding=(0, 2))
+        for name, value in rows:
+            table.add_row(Text(printable(name), "dim", no_wrap=True), Text(printable(value), overflow="fold"))
+        if table.row_count:
             write(self._console, table, width=self._width)
 
     def body(self, title: str, headers: Headers, body: bytes) -> None:
         """Write a body on one line that can be copied. Only the JSON report has a long body, or one that is no text."""
-        self.section(title, ((key, (value or b"").decode()) for key, value in headers))
+        self.line(title, "bold", gap=True)
+        self.rows((key, (value or b"").decode()) for key, value in headers)
         is_short = len(body) <= _LONGEST_BODY and body.isascii() and body.decode("ascii").isprintable()
         self.line(f"  {body.decode('ascii') if is_short else f'{len(body):,} bytes, which --json shows'}")
 

@@ -141,6 +141,8 @@ class Admission:
         return records[: waiting.at]
 
     def _refuse(self, places: Places, rejections: Sequence[tuple[int, Rejection]], now: float) -> None:
+        if silent := sum([rejection.is_silent for _, rejection in rejections]):
+            self._events.unanswered(silent)
         refused = [(Place(places, at), rejection) for at, rejection in rejections]
         self._outcomes.refuse([each for each in refused if not self._first.holds(*each, now)])
 

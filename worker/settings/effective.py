@@ -41,7 +41,8 @@ def effective(settings: Settings) -> Iterator[Effective]:
         values = getattr(settings, section)
         for key in cls.model_fields if values is not None else ():
             is_default = key not in values.model_fields_set
-            yield Effective(variable(section, key), _shown(getattr(values, key)), is_default)
+            shown = _shown if section != "records" else _mapping_shown
+            yield Effective(variable(section, key), shown(getattr(values, key)), is_default)
 
 
 def _shown(value: object) -> Value:
@@ -54,9 +55,16 @@ def _shown(value: object) -> Value:
             return [secrets.masked(str(part)) for part in parts]
         case dict(held):
             return {key: _held(key, each) for key, each in held.items()}
-        case Section():
-            return {key: str(each) for key, each in value.model_dump(exclude_none=True).items()}
     return secrets.masked(str(value))
+
+
+def _mapping_shown(value: object) -> Value:
+    """A value of RECORDS, which has names of fields and no secret, whatever they are called: `token`."""
+    if isinstance(value, Section):
+        value = value.model_dump(exclude_none=True, mode="json")
+    if isinstance(value, dict):
+        return {key: each if isinstance(each, str) else json.dumps(each) for key, each in value.items()}
+    return None if value is None else str(value)
 
 
 def _held(key: str, value: object) -> str:

@@ -275,6 +275,9 @@ class WorkerEvents:
     def taken(self, records: int) -> None:
         self._numbers.add(metrics.RECORDS_TAKEN, records)
 
+    def unanswered(self, records: int) -> None:
+        self._numbers.add(metrics.RECORDS_PASSED_OVER, records)
+
     def batch_closed(self, batch: Batch, waited: float) -> None:
         closed_by = batch.closed_by.value
         self._numbers.add(metrics.BATCHES, 1, closed_by)

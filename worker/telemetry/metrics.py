@@ -68,6 +68,7 @@ CODES = tuple(code.value for code in Code)
 BY_PARTITION: Mapping[str, Sequence[str]] = {"topic": (), "partition": ()}
 
 RECORDS_TAKEN = counter("records_taken", "How many requests came in?")
+RECORDS_PASSED_OVER = counter("records_passed_over", "How many of them are of other kinds, or null, and get no answer?")
 RECORDS_SETTLED = counter("records_settled", "How many requests have an acknowledged answer, or need none?")
 RECORDS_IN_FLIGHT = gauge("records_in_flight", "How many requests are taken and not settled, or settled behind one?")
 ROWS_IN_FLIGHT = gauge("rows_in_flight", "How many rows do they hold?")

@@ -15,16 +15,20 @@ from worker.tools.dead_letters.options import ListLettersOrder, ReplayOrder, Sho
 from worker.tools.demo.options import DemoOrder
 from worker.tools.init.options import InitOrder
 from worker.tools.options import BenchOrder, ConsumeOrder, ProfileOrder, PublishOrder, ScoreOrder
+from worker.tools.records.options import InferOrder, TryOrder
 from worker.tools.state import options as state
 
 _GROUPS = {
     "dead-letters": "Rejected requests: why, each one whole, and sent back once the cause is mended.",
+    "records": "Topics of records: a mapping proposed from a sample, and tried on a file.",
     "state": "What the model remembers of each key: shown, saved, forgotten.",
 }
 
 # The words to type, the options, and the function that takes them, in the order of `--help`.
 _COMMANDS: tuple[tuple[str, type[Any], str], ...] = (
     ("init", InitOrder, "init.command:init"),
+    ("records infer", InferOrder, "records.inferring:infer"),
+    ("records try", TryOrder, "records.trying:try_records"),
     ("score", ScoreOrder, "score.command:score"),
     ("dead-letters list", ListLettersOrder, "dead_letters.showing:show_reasons"),
     ("dead-letters show", ShowOrder, "dead_letters.showing:show_letters"),

@@ -96,7 +96,8 @@ class ScoreOrder:
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Rows (.npy; .npz with an array per input), or requests as JSON lines; `-` reads them from a pipe.",
+            help="Rows (.npy; .npz with an array per input), or requests as JSON lines; `-` reads them from a pipe. "
+            "With [records] in the settings: records as JSON lines, a .csv or a .parquet.",
             show_default=False,
         ),
     ]
@@ -117,7 +118,11 @@ class ScoreOrder:
     @property
     def unit(self) -> str:
         """The unit of the counts."""
-        return "row" if self.is_array else "line"
+        return "row" if self.is_array or self.is_table else "line"
+
+    @property
+    def is_table(self) -> bool:
+        return self.file.suffix in {".csv", ".parquet"}
 
     @property
     def is_array(self) -> bool:

@@ -37,7 +37,7 @@ relative to this file. A variable of the environment wins over a line here: WORK
 
 def settings_file(settings: Settings, environ: Mapping[str, str], folder: Path) -> str:
     """Returns the file's text. `environ` has all the settings that were set; `folder` is the file's."""
-    parts = [_comment(_HEAD)]
+    parts = [comment(_HEAD)]
     shown = [one for one in effective(settings) if not one.is_default or one.name in _OFTEN_SET]
     for section in SECTIONS:
         ours = [one for one in shown if KNOWN[one.name][0] == section]
@@ -50,15 +50,15 @@ def settings_file(settings: Settings, environ: Mapping[str, str], folder: Path) 
 
 def _entry(setting: Effective, environ: Mapping[str, str], folder: Path) -> Iterator[str]:
     (section, key), value = KNOWN[setting.name], setting.value
-    yield _comment(SECTIONS[section].model_fields[key].description or "")
+    yield comment(SECTIONS[section].model_fields[key].description or "")
     off = "# " if setting.is_default else ""
     if value == MASK or (isinstance(value, dict) and MASK in value.values()):
         also = f", or {setting.name}_FILE" if f"{setting.name}_FILE" in SECRET_FILES else ""
-        yield _comment(f"{key} holds a secret and is not in this file: set {setting.name}{also}.")
+        yield comment(f"{key} holds a secret and is not in this file: set {setting.name}{also}.")
     elif isinstance(value, dict):
         yield off + "\n".join(_table(f"{section}.{key}", json.loads(environ.get(setting.name, "{}"))))
     else:
-        yield f"{off}{key} = {_value(_path(value, folder) if is_path(section, key) else value)}"
+        yield f"{off}{key} = {toml_value(_path(value, folder) if is_path(section, key) else value)}"
 
 
 def _path(value: Any, folder: Path) -> Any:
@@ -70,25 +70,25 @@ def _table(name: str, members: Mapping[str, Any]) -> Iterator[str]:
     tables = {key: value for key, value in members.items() if isinstance(value, dict)}
     if not members or len(tables) < len(members):
         yield f"[{name}]"
-    yield from (f"{_key(key)} = {_value(value)}" for key, value in members.items() if key not in tables)
+    yield from (f"{toml_key(key)} = {toml_value(value)}" for key, value in members.items() if key not in tables)
     for key, value in tables.items():
-        yield from _table(f"{name}.{_key(key)}", value)
+        yield from _table(f"{name}.{toml_key(key)}", value)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
     match value:
         case bool() | float():
             return str(value).lower()
         case list():
-            return f"[{', '.join(map(_value, value))}]"
+            return f"[{', '.join(map(toml_value, value))}]"
         case dict():
-            return f"{{{', '.join(f'{_key(key)} = {_value(held)}' for key, held in value.items())}}}"
+            return f"{{{', '.join(f'{toml_key(key)} = {toml_value(held)}' for key, held in value.items())}}}"
         case str():
             return _quoted(value)
     return str(value)
 
 
-def _key(text: str) -> str:
+def toml_key(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _quoted(text)
 
 
@@ -97,5 +97,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
+    """Writes a text as the lines of a comment."""
     return "\n".join(f"# {line}" for line in wrap(text, WIDTH - 2, break_on_hyphens=False, break_long_words=False))

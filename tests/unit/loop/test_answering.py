@@ -46,6 +46,18 @@ def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
     assert [r.record.offset for r in world.events.rejections] == [1, 2]
 
 
+def test_a_record_that_needs_no_answer_is_passed_over_and_counted() -> None:
+    """A record of another kind is committed as its neighbours are, and is no rejection."""
+    world = world_of()
+    world.broker.append(record(0, 1), record(1, value=b"skip"), record(2, 3))
+
+    world.turn_for(0.1)
+
+    assert world.answered() == names(0, 2)
+    assert world.events.counted["unanswered"] == 1
+    assert world.events.rejections == []
+
+
 def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
     """The original goes to the dead letters once, and an answer to its requester."""
     world = world_of()

@@ -35,6 +35,7 @@ class AvroSchema:
     def __init__(self, schema: RegisteredSchema) -> None:
         """Raises `Reject` if the schema is not one of a record."""
         self.named: dict[str, dict[str, Any]] = {}
+        self._values: dict[str, int] = {}
         try:
             for _, text in schema.references:
                 self._plain(json.loads(text), "")
@@ -48,6 +49,18 @@ class AvroSchema:
     def definition(self, name: str) -> Mapping[str, Any]:
         """The definition of a named type; the primitive itself if it is one."""
         return self.named.get(name, {"type": name})
+
+    def values_in(self, kind: Type) -> int:
+        """The most values that one value of this type is made of, without items of arrays and maps in it."""
+        if isinstance(kind, list):
+            return max([1, *map(self.values_in, kind)])
+        if not isinstance(kind, str) or kind not in self.named:
+            return 1
+        if kind not in self._values:
+            self._values[kind] = 0  # for a record in one of its own kind
+            fields = self.named[kind].get("fields", ())
+            self._values[kind] = 1 + sum([self.values_in(field["type"]) for field in fields])
+        return self._values[kind]
 
     def _plain(self, given: Any, namespace: str) -> Type:
         """The type, with its names in this namespace. Named types are defined meanwhile."""

@@ -131,10 +131,10 @@ _PRIMITIVES: Mapping[str, Write] = {
 
 
 def _fixed(size: int) -> Write:
-    def write(value: bytes) -> bytes:
-        if len(value) != size:
+    def write(value: object) -> bytes:
+        if not isinstance(value, bytes) or len(value) != size:
             raise ValueError(f"expected {size} bytes")
-        return bytes(value)
+        return value
 
     return write
 

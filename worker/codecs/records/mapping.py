@@ -104,7 +104,7 @@ class RecordMapping:
         own = [at for at, wish in enumerate(wishes) if not wish.path.is_of_record]
         if reader_of is None:
             if own or self._keeps_all or self._only or settings.envelope is not None:
-                path = str(wishes[own[0]].path) if own else "that"
+                path = (str(wishes[own[0]].path) if own else "") or "that"
                 raise BadConfiguration(
                     f"[records] encoding: a text and bytes have no fields, so {path} cannot be read; the value itself "
                     "is $value, and $key, $timestamp, $topic and $headers.name are around it"
@@ -125,6 +125,11 @@ class RecordMapping:
     def has_rows(self) -> bool:
         """True if a record is several rows."""
         return self._rows is not None
+
+    @property
+    def fed_by(self) -> Mapping[str, Sequence[Path]]:
+        """The fields that feed each input; none: it is a constant."""
+        return {each.spec.name: [wish.path for wish in each.wishes] for each in self._inputs}
 
     @property
     def keep(self) -> Sequence[str] | Literal["all"]:

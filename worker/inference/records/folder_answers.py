@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from worker.core.failures import BadConfiguration
@@ -31,10 +31,20 @@ def folder_answers(folder: Folder, outputs: Sequence[TensorSpec]) -> Mapping[str
     if _EMBEDDING in named:
         return {"embedding": _EMBEDDING}
     vectors = next((name for name in _VECTORS if name in named), None)
-    if vectors is None:
+    if vectors is None or (folder.pooling is None and named[vectors].dims[:1] != (None,)):
         return {}
     _check_pooling(folder, named[vectors])
     return {"embedding": {folder.pooling: vectors, "normalize": folder.normalize}}
+
+
+def check_lengths(fields: Iterable[TensorSpec]) -> None:
+    """Raises `BadConfiguration` for a field with values for each token: texts of a run are padded to one length."""
+    for field in fields:
+        if len(field.dims) > 1 and field.dims[0] is None:
+            raise BadConfiguration(
+                f"[records.answer] {field} has values for each token, and rows of any length: make one vector of them "
+                "by mean, cls or max, or fields of your own by `answer` in the functions of [records]"
+            )
 
 
 def _of_classes(folder: Folder, logits: TensorSpec) -> Mapping[str, Any]:

@@ -83,7 +83,7 @@ def _function(file: OperatorFile, module: ModuleType, name: str) -> Function:
         inspect.signature(call).bind(*arguments)
     except (TypeError, ValueError) as error:
         code = getattr(call, "__code__", None)
-        line = f"line {code.co_firstlineno}: " if code else ""
+        line = f"{file.path.name}:{code.co_firstlineno}: " if code else ""
         raise BadConfiguration(f"{line}{name} must be a function of ({', '.join(arguments)}): {error}") from error
     return Function(file, name, call)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from worker.inference.hugging_face import Folder, folder_of
 from worker.inference.model import Model
 from worker.inference.records.conclusions import fields_of
-from worker.inference.records.folder_answers import folder_answers
+from worker.inference.records.folder_answers import check_lengths, folder_answers
 from worker.inference.records.functions import RECORD, Functions, MadeAnswer, MadeInputs, functions_in
 from worker.inference.records.images import images_of
 from worker.inference.records.parts import Conclusion, Preparation
@@ -52,7 +52,9 @@ def _preparations(
 ) -> Iterator[Preparation]:
     inputs, made = loaded.signature.inputs, {*records.inputs, *states}
     if records.text is not None:
-        texts = texts_of(records.text, inputs, folder)
+        # The cores have little else to do while a GPU runs the model.
+        threads = 0 if loaded.is_accelerated else model.intra_op_num_threads
+        texts = texts_of(records.text, inputs, folder, threads)
         made |= {*texts.makes}
         yield texts
     if records.image is not None:
@@ -82,6 +84,9 @@ def _conclusions(
         labels = folder.labels or ()
         entries = entries or dict(folder_answers(folder, outputs)) if functions.answer is None else entries
     if entries or functions.answer is None:
-        yield from fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
+        fields = fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
+        if records.text is not None:
+            check_lengths(field.spec for field in fields)
+        yield from fields
     if functions.answer is not None:
         yield MadeAnswer(functions.answer, refuse_non_finite=model.non_finite_output == "error")

@@ -16,7 +16,7 @@ from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.hugging_face import Folder
 from worker.inference.records.parts import Column, Prepared
-from worker.inference.records.tokenizer import BoundedTokenizer, Tokens
+from worker.inference.records.tokenizer import BoundedTokenizer, Tokens, share_cores
 
 TEXT, PAIR = "text", "text_pair"
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
@@ -74,8 +74,10 @@ def fixed_length(inputs: Sequence[TensorSpec]) -> int | None:
     return next((spec.dims[0] for spec in inputs if spec.dims[0] is not None), None)
 
 
-def texts_of(section: Mapping[str, Any], inputs: Sequence[TensorSpec], folder: Folder | None = None) -> Texts:
-    """The preparation that `[records.text]` asks for, with a model of these inputs.
+def texts_of(
+    section: Mapping[str, Any], inputs: Sequence[TensorSpec], folder: Folder | None = None, threads: int = 1
+) -> Texts:
+    """The preparation that `[records.text]` asks for, with a model of these inputs. `threads` 0: one on each core.
 
     The setting's `max_tokens` comes first, then the folder's, then the tokenizer's own, then the most that the model
     takes. Raises `BadConfiguration`.
@@ -96,6 +98,7 @@ def texts_of(section: Mapping[str, Any], inputs: Sequence[TensorSpec], folder: F
     most = min((n for n in (known.positions, fixed_length(made)) if n is not None), default=None)
     if wanted is not None and most is not None and wanted > most:
         raise BadConfiguration(f"[records.text] max_tokens: {wanted} are more than the model takes, which is {most}")
+    share_cores(threads)
     bounded = BoundedTokenizer(
         Path(tokenizer),
         is_pair=section["pair"] is not None,

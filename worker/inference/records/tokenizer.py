@@ -146,9 +146,10 @@ class BoundedTokenizer:
 
 
 def share_cores(threads: int) -> None:
-    """Let the library use so many threads; 0: all cores. It reads that from the environment, which an operator may set.
+    """Let the library use so many threads; 0: one on each core. It reads the environment, which an operator may set.
 
-    By default it would use all cores, which are those of the model's other lanes and of the loop.
+    By default it takes all cores, from the loop and the other lanes. Two threads gave 1.8 times the texts a second, and
+    took 7 % more CPU for each (2026-11).
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false" if threads == 1 else "true")
     if threads > 1:

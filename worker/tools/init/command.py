@@ -1,49 +1,43 @@
 """`inference-worker init`: writes a first settings file for a model, and names the next commands.
 
-It reads the model's file without running it. It does not ask the cluster: `check`, the next command, does that. It
-changes only the settings file.
+It reads the model's file without running it. It asks the cluster only for a sample of records, if a topic is named:
+`check`, the next command, does the rest. It changes only the settings file.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 from worker.core.failures import BadConfiguration
+from worker.core.records import Record
 from worker.inference.declared_signature import Declared
-from worker.inference.model_loading import inspect
-from worker.settings import load
+from worker.settings.for_commands import load_client, load_scoring
+from worker.terminal.command_line import with_options
 from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder
-from worker.tools.settings_file import settings_file
+from worker.tools.records.first_settings import first_file, first_settings
+from worker.tools.records.proposal import Proposal
+from worker.tools.records.proposing import proposed, sample_of_topic
+from worker.tools.records.sample import of_file
 
-# Values for settings that neither an option nor the environment has.
-_UNNAMED = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
-}
+SAMPLE = 100  # records
 
 
 def init(order: InitOrder) -> int:
     """Write the file. Raises `BadConfiguration` for a model that cannot be served, and if the file exists already."""
     if order.config.exists() and not order.force:
         raise BadConfiguration(f"{order.config} is there already; --force writes over it, --config names another")
-    given = {name: value for name, value in order.over(os.environ).items() if value}
-    if (path := given.get("WORKER_MODEL__PATH")) is None:
+    environ = order.over(os.environ)
+    if order.topic is not None and order.requests is None:
+        environ = with_options(environ, WORKER_KAFKA__REQUEST_TOPICS=order.topic)
+    given = {name: value for name, value in environ.items() if value}
+    if "WORKER_MODEL__PATH" not in given:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
-    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": Path(path).stem, **given}
-    seen = inspect(load(None, environ).model.model_copy(update={"fixed_batch": "pad"}))
-    if seen.fixed_rows is not None:  # the model was exported for this number of rows
-        rows = (
-            {"WORKER_BATCHING__MAX_BATCH_SIZE": "1"} if seen.fixed_rows == 1 else {"WORKER_MODEL__FIXED_BATCH": "pad"}
-        )
-        environ = {**rows, **environ}
-    settings = load(None, environ)
-    text = settings_file(settings, environ, order.config.parent)
+    settings, seen = first_settings(given)
+    records, proposal = _proposed(order, settings)
+    text = first_file(settings, order.config.parent, proposal, len(records))
     try:
         with order.config.open("w" if order.force else "x", encoding="utf-8") as file:
             file.write(text)
@@ -51,12 +45,32 @@ def init(order: InitOrder) -> int:
         raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     screen = console()
     say(screen, printable(f"{order.config} is written"))
-    for told in _rows(seen):
-        say(screen, f"  {printable(told)}")
+    for line in (*_rows(seen), *_told(proposal, len(records))):
+        say(screen, f"  {printable(line)}")
     say(screen, "Next:")
     for words in (["check", "--config", str(order.config), "--create-topics"], ["run", "--config", str(order.config)]):
         say(screen, "  " + printable(shlex.join(["inference-worker", *words])))
     return 0
+
+
+def _proposed(order: InitOrder, environ: Mapping[str, str]) -> tuple[Sequence[Record], Proposal | None]:
+    """A sample of records and the proposal for it; none if the order names no sample."""
+    were_framed = False
+    if order.records is not None:
+        records = of_file(order.records, SAMPLE)
+    elif order.topic is not None:
+        records, were_framed = sample_of_topic(load_client(None, environ), order.topic, SAMPLE)
+    else:
+        return (), None
+    return records, proposed(load_scoring(None, environ), records, order.config.parent, were_framed=were_framed)
+
+
+def _told(proposal: Proposal | None, looked_at: int) -> Iterator[str]:
+    """Yields the lines about the records."""
+    if proposal is not None:
+        yield f"{count(looked_at, 'record')} looked at: confirm each line of [records] in it"
+        if proposal.open:
+            yield f"it is not clear which field feeds {', '.join(proposal.open)}: complete these lines"
 
 
 def _rows(seen: Declared) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import WorkerOptions, flag
+from worker.terminal.command_options import WorkerOptions, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,4 +20,6 @@ class InitOrder(WorkerOptions):
     """
 
     config: Annotated[Path, typer.Option("--config", help="The file to write.", metavar="FILE")] = Path("worker.toml")
+    records: Path | None = option(None, "Records as JSON lines, to map to the inputs as `records infer` does.", "FILE")
+    topic: str | None = option(None, "Or the topic of such records, which becomes the one to read.", "TOPIC")
     force: bool = flag("--force", "Write over a file that is there already.")

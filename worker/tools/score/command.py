@@ -32,9 +32,10 @@ from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.lines import lines
 from worker.tools.options import ScoreOrder
-from worker.tools.score.inputs import RowFile, line_portions
+from worker.tools.score.inputs import LINE_HEADERS, RowFile, line_portions
 from worker.tools.score.outputs import Results, results_for
 from worker.tools.score.portions import Portion, Scored, scored
+from worker.tools.score.tables import TABLES, from_texts
 
 # Limits of a portion. Batches: a small model answers 64 rows in 60 µs, and handing a portion to a thread and back costs
 # as much. Seconds of the model: Ctrl-C should work soon. Bytes of rows: more would leave the processor's cache before
@@ -49,11 +50,11 @@ def score(order: ScoreOrder) -> int:
     """Score the file. Returns 0 if all rows or lines have results. Raises `Incomplete` if not, or whatever stops it."""
     order.check()
     options = {"WORKER_MODEL__PATH": order.model, "WORKER_BATCHING__MAX_BATCH_SIZE": order.batch_size}
-    settings = load_scoring(order.config, with_options(os.environ, **options))
+    settings = _fitted(order, load_scoring(order.config, with_options(os.environ, **options)))
     lanes, model = settings.batching.lanes, load_as_set(settings.model, settings.batching)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     _caution(model, settings.batching.max_batch_size)
-    began, scorer = time.monotonic(), Scorer(model, settings)
+    began, scorer = time.monotonic(), Scorer(model, settings, from_texts if order.is_table else None)
     with ExitStack() as closing:
         portions, total = _portions(order, scorer, settings, closing)
         results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages))
@@ -63,6 +64,8 @@ def score(order: ScoreOrder) -> int:
                 show(results.outcomes)
         results.is_complete = not is_stopped.is_set() or results.outcomes == total
     seconds, answered = time.monotonic() - began, count(results.outcomes, results.unit)
+    if results.passed_over:
+        say(aside(), f"{count(results.passed_over, results.unit)} of another kind passed over ([records] only)")
     say(aside(), f"{answered} in {seconds:,.1f} s: {results.outcomes / seconds:,.0f} a second")
     share = f"the model ran {scorer.seconds / seconds:.0%} of the time"
     say(aside(), f"{count(scorer.batches, 'batch', 'es')} on {model.device.name}; {share}")
@@ -115,12 +118,35 @@ def _portions(
 
     batch = scorer.policy.max_rows
     if not order.is_array:
-        file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
-        found, longest = lines(file, order.name), settings.kafka.max_request_bytes
-        return line_portions(found, order.name, longest, lambda: batches() * batch), None
+        found, longest = _lines(order, closing), settings.kafka.max_request_bytes
+        headers = LINE_HEADERS if settings.records is None else ()
+        return line_portions(found, order.name, longest, lambda: batches() * batch, headers), None
     rows = RowFile(order.file, order.name, scorer.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, PORTION_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
     return rows.portions(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
+
+
+def _lines(order: ScoreOrder, closing: ExitStack) -> Iterator[bytes | None]:
+    if order.is_table:
+        return TABLES[order.file.suffix](order.file, order.name)
+    file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
+    return lines(file, order.name)
+
+
+def _fitted(order: ScoreOrder, settings: ScoringSettings) -> ScoringSettings:
+    """The settings for this file; a table has no envelopes. Raises `BadConfiguration` if they cannot score it."""
+    if settings.records is None:
+        if order.is_table:
+            raise BadConfiguration(f"{order.name}: the rows of a table are records: map them in a table [records]")
+        return settings
+    if order.is_array:
+        raise BadConfiguration(
+            f"{order.name}: has rows of numbers, and [records] maps records: give JSON lines, a CSV or a Parquet file, "
+            "or settings without [records]"
+        )
+    if not order.is_table:
+        return settings
+    return settings.model_copy(update={"records": settings.records.model_copy(update={"envelope": None})})
 
 
 def _caution(model: Model, max_batch_size: int) -> None:

@@ -19,7 +19,7 @@ from worker.codecs.encodings.columns import column_of
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.foreign_values import DAMAGED
-from worker.core.records import Array, Partition, Record
+from worker.core.records import Array, Headers, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -101,27 +101,28 @@ def _rows(array: Array, at: int, end: int) -> Array:
 
 
 def line_portions(
-    lines: Iterator[bytes | None], name: str, longest: int, at_once: Callable[[], int]
+    lines: Iterator[bytes | None], name: str, longest: int, at_once: Callable[[], int], headers: Headers = LINE_HEADERS
 ) -> Iterator[list[Record]]:
     """Yields the lines in portions. Each line, even an empty one, is a request; its offset is its number, from 1.
 
     When a pipe is silent, the portion has what has come, or nothing. `longest`: the most bytes of a request's line.
+    `headers`: of each of them.
     """
     source, records, size, number, wanted = Partition(name, 0), list[Record](), 0, 0, at_once()
     for line in lines:
         if line is not None:
             number += 1
             size += len(line)
-            records.append(_line(source, number, line, longest))
+            records.append(_line(source, number, line, longest, headers))
         if line is None or len(records) >= wanted or size >= LINES_BYTES:
             yield records
             records, size, wanted = [], 0, at_once()
     yield records
 
 
-def _line(source: Partition, number: int, line: bytes, longest: int) -> Record:
+def _line(source: Partition, number: int, line: bytes, longest: int, headers: Headers) -> Record:
     too_long = f"the value has {len(line)} bytes, at most {longest} are taken" if len(line) > longest else None
-    return Record(source, number, None, b"" if too_long else line, LINE_HEADERS, None, too_long)
+    return Record(source, number, None, b"" if too_long else line, headers, None, too_long)
 
 
 def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:

@@ -111,6 +111,7 @@ class Results(Closing):
         """`unit`: the thing that is counted, `line` or `row`."""
         self.is_complete = False
         self.outcomes = 0
+        self.passed_over = 0  # records of a kind that gets no answer
         self.refused: dict[str, tuple[int, int]] = {}  # by code: how many, and the number of the first
         self.unit = unit
         self._target = target
@@ -143,10 +144,16 @@ class Results(Closing):
             self._target.end(part)
 
     def _line(self, answer: Scored) -> bytes:
-        """Returns the value that a worker would send; for an error also its code, which a worker sends as a header."""
+        """Returns the value that a worker would send; for an error also its code, which a worker sends as a header.
+
+        A record that a worker passes over has no line.
+        """
         assert not isinstance(answer, Prediction)  # its rows go into files
         if not isinstance(answer, Rejection):
             return (answer[2] or b"") + b"\n"
+        if answer.is_silent:
+            self.passed_over += 1
+            return b""
         ((_, _, value, *_),) = self._messages([answer])
         number, code = answer.record.offset, answer.code.value
         many, first = self.refused.get(code, (0, number))

@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from worker.codecs.records import avro
 from worker.codecs.records.avro import AvroRecords
 from worker.codecs.records.framing import Frame
 from worker.core.failures import Reject
@@ -19,6 +20,8 @@ from worker.core.schemas import NamedReference, RegisteredSchema
 
 FRAME = Frame(7, 0)
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+MANY = b"\x80\x80\x80\x80\x10"  # 2**31 as a count
+INTS = {"type": "array", "items": "int"}
 ENUM_300 = {"type": "enum", "name": "Land", "symbols": [f"L{at}" for at in range(300)]}
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}]}
 
@@ -64,9 +67,12 @@ CASES: list[tuple[Any, list[Any]]] = [
     (ENUM_300, ["L0", "L63", "L64", "L299"]),
     ({"type": "array", "items": "string"}, [[], ["a", "b"]]),
     ({"type": "array", "items": "double"}, [[], [0.5, 0.25]]),
+    ({"type": "array", "items": "int"}, [[], [1, -300], NUMBERS * 10]),
+    ({"type": "array", "items": "long"}, [[2**63 - 1, -(2**63), *range(-70, 70), 2**62, -(2**62) - 1]]),
     ({"type": "array", "items": "float"}, [[], [0.5, 0.25]]),
     ({"type": "array", "items": {"type": "array", "items": "int"}}, [[[1, 2], [], [3]]]),
     ({"type": "map", "values": "long"}, [{}, {"a": 1, "b": -2}]),
+    ({"type": "map", "values": "float"}, [{"a": 0.5}]),
     (["null", "string"], [None, "text"]),
     (["string", "long", "null", POINT], ["text", 7, None, {"x": 1, "y": 2}]),
     (POINT, [{"x": 1, "y": -2}]),
@@ -100,6 +106,48 @@ def test_each_type_is_read_as_it_was_written(kind: Any, values: list[Any]) -> No
         assert read(schema, b"\2" + body + b"\4", [("before",), ("after",)]) == {"before": 1, "after": 2}
 
 
+def test_the_reference_library_writes_what_is_read() -> None:
+    """The value is from Apache's `avro` 1.12 for Python."""
+    item = of({"name": "price", "type": "float"}, {"name": "next", "type": ["null", "Item"]}, name="Item")
+    schema = of(
+        {"name": "id", "type": "string"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "channel", "type": {"type": "enum", "name": "Channel", "symbols": ["WEB", "APP"]}},
+        {"name": "items", "type": {"type": "array", "items": item}},
+        {"name": "counts", "type": {"type": "map", "values": "long"}},
+        {"name": "hash", "type": {"type": "fixed", "name": "Two", "size": 2}},
+        {"name": "flag", "type": "boolean"},
+        {"name": "ratio", "type": "double"},
+        namespace="shop",
+    )
+    value = bytes.fromhex(
+        "0e6772c3bcc39f6504fb1eaac48bbbf3cdb00602e0c40202040000c03f020000803e00000000400000020261d804006162019a9999999999b93f"
+    )
+
+    assert read(schema, value) == {
+        "id": "grüße",
+        "amount": Decimal("-12.50"),
+        "at": datetime(2026, 11, 27, 1, 2, 3, 456_789, UTC),
+        "day": date(2026, 11, 27),
+        "channel": "APP",
+        "items": [{"price": 1.5, "next": {"price": 0.25, "next": None}}, {"price": 2.0, "next": None}],
+        "counts": {"a": 300},
+        "hash": b"ab",
+        "flag": True,
+        "ratio": 0.1,
+    }
+
+
+def test_a_schema_of_many_fields_is_read_like_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No function is compiled for its records."""
+    monkeypatch.setattr(avro, "MOST_COMPILED", 1)
+
+    assert read(POINT, b"\2\4") == {"x": 1, "y": 2}
+    assert read(POINT, b"\2\4", [("y",)]) == {"y": 2}
+
+
 def test_a_logical_type_beside_the_type_is_taken() -> None:
     """Many schemas have it there, where Avro does not look."""
     assert read(x("int", logicalType="date"), b"\2") == {"x": date(1970, 1, 2)}
@@ -114,7 +162,10 @@ def test_types_that_fastavro_refuses_are_read() -> None:
 
 def test_a_number_may_have_more_bytes_than_it_needs() -> None:
     """Avro does not forbid it."""
-    assert read(x(["null", "int"]), b"\x82\0\x82\x80\0") == {"x": 1}
+    value = b"\x82\0\x82\x80\0"
+
+    assert read(x(["null", "int"]), value) == {"x": 1}
+    assert read(x(["null", "int"]), value, []) == {}
 
 
 def test_a_uuid_is_a_text_and_nanoseconds_are_a_number() -> None:
@@ -202,11 +253,30 @@ LENGTHS: list[tuple[str, Any, bytes, str]] = [
     ("a negative branch", ["null", "int"], b"\1\0", "x: expected a branch of the union, got an index"),
     ("no branch", [], b"\0", "x: expected a branch of the union, got an index"),
     ("a wrong field", POINT, b"\2", "x.y: the value ends too early"),
-    ("2**31 texts", {"type": "array", "items": "string"}, b"\x80\x80\x80\x80\x10", "x[0]: expected at most 100,000"),
-    ("2**31 nulls", {"type": "array", "items": "null"}, b"\x80\x80\x80\x80\x10", "x[0]: expected at most 100,000"),
-    ("2**31 doubles", {"type": "array", "items": "double"}, b"\x80\x80\x80\x80\x10", "x: the value ends too early"),
-    ("2**31 entries", {"type": "map", "values": "null"}, b"\x80\x80\x80\x80\x10", "x: expected at most 100,000"),
-    ("-2**63 items", {"type": "array", "items": "null"}, b"\xff" * 9 + b"\1\0", "x[0]: expected at most 100,000"),
+    (
+        "2**31 texts",
+        {"type": "array", "items": "string"},
+        MANY,
+        "x[0]: expected at most 100,000",
+    ),
+    (
+        "2**31 nulls",
+        {"type": "array", "items": "null"},
+        MANY,
+        "x[0]: expected at most 100,000",
+    ),
+    ("2**31 doubles", {"type": "array", "items": "double"}, MANY, "x: the value ends too early"),
+    ("2**31 ints", INTS, MANY, "x: the value ends too early"),
+    ("100 ints, one cut", INTS, b"\xc8\1" + b"\x80" * 100, "x: the value ends too early"),
+    ("100 ints, one of 70 bits", INTS, b"\xc8\1" + bytes(99) + b"\xff" * 9 + b"\2", "x: expected a number of"),
+    ("100 ints, one of 77 bits", INTS, b"\xc8\1" + bytes(99) + b"\xff" * 10 + b"\1", "x: expected a number of"),
+    ("2**31 entries", {"type": "map", "values": "null"}, MANY, "x: expected at most 100,000 values"),
+    (
+        "-2**63 items",
+        {"type": "array", "items": "null"},
+        b"\xff" * 9 + b"\1\0",
+        "x[0]: expected at most 100,000",
+    ),
     ("nesting of 10,000", NODE, b"\2" * 10_000 + b"\0", "x.next.next.next.next.next.next.next…: nested too deeply"),
 ]
 # Wrong values of a right length.
@@ -237,9 +307,14 @@ def by_name(cases: list[tuple[str, Any, bytes, str]], *arguments: str) -> pytest
     return pytest.mark.parametrize(arguments, shown)
 
 
+@pytest.mark.parametrize("most_compiled", [300, 0])
 @by_name(LENGTHS + CONTENTS, "kind", "value", "message")
-def test_a_wrong_value_is_refused_with_its_path(kind: Any, value: bytes, message: str) -> None:
-    """The message says what was expected there, and of which schema."""
+def test_a_wrong_value_is_refused_with_its_path(
+    kind: Any, value: bytes, message: str, most_compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says what was expected there, and of which schema; also in a schema of many fields."""
+    monkeypatch.setattr(avro, "MOST_COMPILED", most_compiled)
+
     with pytest.raises(Reject) as refusal:
         read(x(kind), value)
 
@@ -262,17 +337,27 @@ def test_a_wrong_value_does_no_harm_where_nobody_wants_it(kind: Any, value: byte
     assert read(of(*x(kind)["fields"], {"name": "y", "type": "int"}), value + ends + b"\2", [("y",)]) == {"y": 1}
 
 
-def test_records_that_take_no_bytes_are_counted() -> None:
+def test_a_schema_of_too_many_values_is_refused() -> None:
     """Forty types, each of them twice in the next one, would be 2**40 records in a value of no bytes."""
     names = [f"T{at}" for at in range(40)]
     kind: Any = {"type": "record", "name": "Leaf", "fields": [{"name": "n", "type": {"type": "null"}}]}
     for name in names:
         kind = of({"name": "a", "type": kind}, {"name": "b", "type": kind["name"]}, name=name)
 
-    with pytest.raises(Reject, match="expected at most 100,000 items"):
-        read(kind, b"")
-    with pytest.raises(Reject, match="expected at most 100,000 items"):
-        read(of({"name": "wide", "type": kind}), b"", [])
+    with pytest.raises(Reject, match=r"^schema 7 has more than 100,000 values in a record$"):
+        reader(kind)
+
+
+def test_records_in_records_of_their_own_kind_are_counted() -> None:
+    """Two in each are as many as a schema allows in no bytes at all."""
+    tree = of({"name": "a", "type": ["null", "Tree"]}, {"name": "b", "type": ["null", "Tree"]}, name="Tree")
+    bushy = b""
+    for _ in range(16):
+        bushy = b"\2" + (bushy or b"\0\0") + b"\2" + (bushy or b"\0\0")
+
+    for wanted, schema in ((None, tree), ([("y",)], of({"name": "x", "type": tree}, {"name": "y", "type": "int"}))):
+        with pytest.raises(Reject, match="expected at most 100,000 values"):
+            read(schema, bushy + b"\2", wanted)
 
 
 BAD_SCHEMAS = [

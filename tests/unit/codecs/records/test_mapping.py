@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
 from worker.codecs.records.projection import from_objects
+from worker.codecs.records.served import DEEPEST
 from worker.core.block import Block
 from worker.core.failures import BadConfiguration
 
@@ -331,6 +332,15 @@ def test_a_function_takes_the_whole_record() -> None:
     assert list(read(mapping(spec("BYTES", name="record")), {"record": "r"}).tensors[0]) == [["r"]]
     with pytest.raises(BadConfiguration, match="takes a whole record"):
         mapping(spec("BYTES", name="record"), functions="functions.py", rows="items")
+
+
+def test_a_whole_record_that_nests_too_deeply_is_refused() -> None:
+    """The worker's process could not send it to the model's, and would end."""
+    of = mapping(spec("BYTES", name="record"), functions="functions.py")
+    lists, objects = "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1), '{"a":' * DEEPEST + "1" + "}" * DEEPEST
+
+    assert why(of, f'{{"a":[{lists}]}}'.encode()) == f"the record is nested too deeply: more than {DEEPEST} levels"
+    assert read(of, f'{{"a":{lists}}}'.encode(), objects.encode()).good == range(2)
 
 
 # Envelopes, kinds, what is kept

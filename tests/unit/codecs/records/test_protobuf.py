@@ -164,11 +164,20 @@ def test_a_field_of_a_newer_publisher_is_passed_over() -> None:
     assert ProtobufRecords(SCHEMA, [("id",)]).read(value, FRAME) == {"id": "a"}
 
 
+def test_some_bytes_of_unknown_fields_are_judged() -> None:
+    """A MiB of them is passed over, and what is known is read."""
+    reader, wrong = ProtobufRecords(SCHEMA, [("count",)]), b"\x12\1a"
+
+    assert reader.read(FIRST + wrong * 30_000 + b"\x10\7", FRAME) == {"count": 7}
+    with pytest.raises(Reject, match=r"^count: it came as another type"):
+        reader.read(FIRST + wrong + b"\x72\x80\x80\4" + bytes(65_536), FRAME)
+
+
 def test_a_million_items_are_refused() -> None:
     """An item takes two bytes, and has all of its fields."""
     assert (
         refusal(FIRST + b"\x42\0" * 100_001)
-        == "items: expected at most 100,000 items in the arrays and maps of a record (Protobuf, schema 7)"
+        == "items: expected at most 100,000 values in the arrays and maps of a record (Protobuf, schema 7)"
     )
     assert refusal(FIRST + b"".join(b"\x4a\6\x0a\4%04x" % at for at in range(100_001 // 2)) + b"\x42\0" * 60_000)
 

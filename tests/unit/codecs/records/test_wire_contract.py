@@ -117,6 +117,26 @@ def refusal_of(reader: RecordReader, value: bytes, frame: Frame) -> str | None:
     return None
 
 
+def test_a_changed_schema_goes_on_in_mid_stream(registry: Registry) -> None:
+    """A field is added, one is gone, one has another name and an alias, and one is wider: each has its own schema."""
+    fields = [
+        {"name": "new", "type": ["null", "string"], "default": None},
+        {"name": "total", "type": "double", "aliases": ["amount"]},
+        {"name": "age_days", "type": "long"},
+    ]
+    old = registry.written(avro(registry), PAYMENT)
+    old_schema = registry.schema
+    changed = avro(registry, {"type": "record", "name": "Payment", "namespace": "shop", "fields": fields})
+    new = registry.written(changed, {"new": "n", "total": 7.5, "age_days": 2**40})
+    readers = RecordReaders([("amount",), ("age_days",), ("country",)])
+
+    first = readers.of(old_schema).read(old[0], framed_by(*old))
+    second = readers.of(registry.schema).read(new[0], framed_by(*new))
+
+    assert first == {"amount": 12.5, "age_days": 400, "country": "DE"}
+    assert second == {"amount": 7.5, "age_days": 2**40}
+
+
 @pytest.mark.parametrize("more", [b"\0", b"\xff\xff", b"}"])
 def test_bytes_behind_a_record_are_refused(encoding: Encoding, registry: Registry, more: bytes) -> None:
     """They are no part of it, so it is not what its schema says."""

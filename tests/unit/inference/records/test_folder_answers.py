@@ -11,7 +11,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.hugging_face import Folder
 from worker.inference.records.conclusions import fields_of
-from worker.inference.records.folder_answers import folder_answers
+from worker.inference.records.folder_answers import check_lengths, folder_answers
 
 VECTORS = TensorSpec("last_hidden_state", "FP32", (None, 384))
 SENTENCE = TensorSpec("sentence_embedding", "FP32", (384,))
@@ -68,7 +68,9 @@ def test_one_label_gives_a_score_alone() -> None:
     assert folder_answers(said, [logits(1)]) == {"score": {"sigmoid": "logits"}}
 
 
-@pytest.mark.parametrize("outputs", [[TensorSpec("score", "FP32", (1,))], []])
+@pytest.mark.parametrize(
+    "outputs", [[TensorSpec("score", "FP32", (1,))], [TensorSpec("last_hidden_state", "FP32", (197, 768))], []]
+)
 def test_other_outputs_are_left_as_they_are(outputs: list[TensorSpec]) -> None:
     assert folder_answers(folder(labels=LABELS), outputs) == {}
 
@@ -94,3 +96,13 @@ def test_values_by_token_that_stay_so_are_refused(said: dict[str, Any], output: 
     """The message has the cure."""
     with pytest.raises(BadConfiguration, match=rf"^\[records\.answer\] .*{message}"):
         folder_answers(folder(**said), [output])
+
+
+def test_fields_with_values_by_token_are_refused() -> None:
+    """Their rows would be as long as the longest text of a run. Others are of one size, or of their own."""
+    check_lengths(
+        [SENTENCE, logits(2), logits(None), TensorSpec("grid", "FP32", (3, None)), TensorSpec("n", "FP32", ())]
+    )
+
+    with pytest.raises(BadConfiguration, match=r"last_hidden_state FP32\[batch, \?, 384\] has values for each token"):
+        check_lengths([SENTENCE, VECTORS])

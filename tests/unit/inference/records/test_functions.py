@@ -365,10 +365,13 @@ def test_nan_in_an_answer_passes_where_the_model_may_give_it(tmp_path: Path) -> 
         ("raise SystemExit(3)", r"it cannot be imported: functions.py:2: SystemExit: 3"),
         ("", r"it needs one of the functions inputs, inputs_batch, answer, answer_batch, and has none"),
         ("inputs = 3", r"inputs must be a function of \(record\): 3 is not a callable object"),
-        ("def inputs(): ...", r"line 2: inputs must be a function of \(record\): too many positional arguments"),
+        (
+            "def inputs(): ...",
+            r"functions.py:2: inputs must be a function of \(record\): too many positional arguments",
+        ),
         (
             "def answer_batch(outputs): ...",
-            r"line 2: answer_batch must be a function of \(outputs, records\): too many positional arguments",
+            r"functions.py:2: answer_batch must be a function of \(outputs, records\): too many positional arguments",
         ),
         ("def answer(a, b): ...\ndef answer_batch(a, b): ...", "it has answer and answer_batch: leave one of them out"),
     ],

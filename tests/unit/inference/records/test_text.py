@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from tests.readme import ROOT, blocks
 from tests.unit.inference.records.tokenizer_files import saved, wordpiece
-from worker.core.failures import BadConfiguration, Code
+from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.hugging_face import Folder
 from worker.inference.records.text import Texts, texts_of
+from worker.settings.records_section import RecordsSettings
 
 IDS, MASK, TYPES = (TensorSpec(name, "INT64", (None,)) for name in ("input_ids", "attention_mask", "token_type_ids"))
 OF_BERT = (IDS, MASK, TYPES)
@@ -127,11 +130,9 @@ def test_a_text_without_tokens_is_a_fault_of_its_row(tokenizer: Path) -> None:
     prepared = texts.prepare(feeds(["fox", "\udcff", "dog"]))
 
     message = "customer.note: expected a text without lone surrogates"
-    assert prepared.faults == {1: (Code.INVALID_ARGUMENT, message)}
+    assert prepared.faults == {1: RowFault(Code.INVALID_ARGUMENT, message)}
     assert [len(column.rows) for column in prepared.columns.values()] == [3, 3, 3]
-    assert (
-        rows(texts, "input_ids", ["fox", "\udcff", "dog"])[2] == Tokenizer.from_file(str(tokenizer)).encode("dog").ids
-    )
+    assert prepared.columns["input_ids"].rows[2].tolist() == Tokenizer.from_file(str(tokenizer)).encode("dog").ids
 
 
 def test_both_fields_of_a_pair_are_named(tokenizer: Path) -> None:
@@ -211,3 +212,13 @@ def test_the_extra_is_named_where_it_is_missing(tokenizer: Path, monkeypatch: py
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
 
     assert "pip install 'inference-worker[text]'" in refusal(section(tokenizer, max_tokens=9), OF_BERT)
+
+
+def test_the_settings_of_the_page_are_enough(tokenizer: Path) -> None:
+    """The folder that they name says the rest."""
+    (block,) = [block for block in blocks(ROOT / "docs" / "models.md") if block.name == "texts"]
+    given = tomllib.loads(block.text)["records"]
+    settings = RecordsSettings(**given).model_dump()["text"]
+    folder = Folder(tokenizer.parent, tokenizer=tokenizer, max_tokens=20)
+
+    assert most_tokens(texts_of(settings, OF_BERT, folder)) == 20

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tests.unit.inference.records import tokenizer_files
 from tests.unit.inference.records.tokenizer_files import KINDS, SENTENCES, made, saved
 from worker.core.failures import Code, RowFault
-from worker.inference.records.tokenizer import BoundedTokenizer, Text, Tokens
+from worker.inference.records.tokenizer import BoundedTokenizer, Text, Tokens, share_cores
 
 HOSTILE = (
     "",
@@ -172,7 +172,7 @@ def test_a_text_that_is_refused_does_not_fail_the_others(tmp_path: Path) -> None
     path = saved(without_unknown, tmp_path)
     bounded = BoundedTokenizer(path, is_pair=False, has_types=True, max_tokens=4)
 
-    found = bounded.tokens(["fox", "dog", "\ud800", "", "fox fox"])
+    found = bounded.tokens(["fox", "dog", "\ud800", "", "fox fox", "\ud800" * 99])
 
     assert found == [
         Tokens([0], [0]),
@@ -180,4 +180,25 @@ def test_a_text_that_is_refused_does_not_fail_the_others(tmp_path: Path) -> None
         RowFault(Code.INVALID_ARGUMENT, "expected a text without lone surrogates"),
         RowFault(Code.INVALID_ARGUMENT, "expected a text that gives a token"),
         Tokens([0, 0], [0, 0]),
+        RowFault(Code.INVALID_ARGUMENT, "expected a text without lone surrogates"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("threads", "given", "expected"),
+    [
+        (1, {}, {"TOKENIZERS_PARALLELISM": "false"}),
+        (0, {}, {"TOKENIZERS_PARALLELISM": "true"}),
+        (3, {}, {"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": "3"}),
+        (1, {"TOKENIZERS_PARALLELISM": "true"}, {"TOKENIZERS_PARALLELISM": "true"}),
+    ],
+)
+def test_the_library_has_the_threads_of_an_inference(
+    threads: int, given: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator may say otherwise in the environment."""
+    monkeypatch.setattr("worker.inference.records.tokenizer.os.environ", given)
+
+    share_cores(threads)
+
+    assert given == expected

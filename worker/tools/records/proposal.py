@@ -1,0 +1,138 @@
+"""Proposes a section `[records]` for a model and a sample of records. Pure.
+
+It guesses, and says for each entry what was seen; the operator decides. `inputs.py` finds the fields of plain inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+from worker.inference.declared_signature import Declared
+from worker.tools.records.inputs import Entry, FieldsForInputs, is_id, written
+from worker.tools.records.sample import Kind, Sample, is_picture
+
+TOKENS = ("input_ids", "attention_mask", "token_type_ids")
+VALUE = "$value"
+_ENCODED = {"text": "texts", "bytes": "bytes", "registry": "framed, and their schemas in a registry"}
+_IMAGENET = (
+    Entry("image", "mean", [0.485, 0.456, 0.406], "Of ImageNet: confirm that these are the training's."),
+    Entry("image", "std", [0.229, 0.224, 0.225], "Likewise."),
+)
+
+
+class Proposal(NamedTuple):
+    """A section `[records]`, entry by entry, in order."""
+
+    entries: Sequence[Entry]
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """The section as plain values."""
+        made: dict[str, Any] = {}
+        for table, name, value, _ in self.entries:
+            if value is not None:
+                (made.setdefault(table, {}) if table else made)[name] = value
+        return made
+
+    @property
+    def open(self) -> Sequence[str]:
+        """The entries for which nothing fits."""
+        open_ones = [entry for entry in self.entries if entry.value is None]
+        return [one.name if one.table == "inputs" else f"{one.table}.{one.name}" for one in open_ones]
+
+
+def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: str | None, is_folder: bool) -> Proposal:
+    """The proposal for a model and a sample.
+
+    `tokenizer`: the file of one, None without, or if the model's folder has it. `is_folder`: the answer comes from it.
+    """
+    signature = declared.signature
+    names = [spec.name for spec in signature.inputs]
+    entries: list[Entry] = []
+    if sample.encoding != "json":
+        entries.append(Entry("", "encoding", sample.encoding, f"The values are {_ENCODED[sample.encoding]}."))
+    if sample.envelope is not None:
+        entries.append(Entry("", "envelope", sample.envelope, "The record is there, in its envelope."))
+    rest = list(signature.inputs)
+    if TOKENS[0] in names:
+        rest = [spec for spec in rest if spec.name not in TOKENS]
+        entries += _text(sample, tokenizer)
+    elif (picture := _picture_input(signature)) is not None and (found := _pictures(sample)) is not None:
+        rest.remove(picture)
+        entries.append(found)
+        if picture.is_float and not is_folder:
+            entries += _IMAGENET
+    entries += FieldsForInputs(sample.fields, takes_nan=takes_nan).entries(rest)
+    entries += _answer(signature, sample, has_fields=not is_folder)
+    return Proposal(entries)
+
+
+# Texts and pictures
+
+
+def _text(sample: Sample, tokenizer: str | None) -> Iterator[Entry]:
+    if sample.encoding == "text":
+        yield Entry("text", "field", VALUE, "Each value is a text.")
+    else:
+        texts = [seen for seen in sample.fields if seen.kind is Kind.TEXT and not seen.path.has_each]
+        longest = max(texts, key=lambda seen: seen.characters, default=None)
+        if longest is None:
+            yield Entry("text", "field", None, "No field has texts.")
+        else:
+            mean = round(longest.characters / max(1, longest.kinds.total()))
+            others = f", the longest of {len(texts)} fields" if len(texts) > 1 else ""
+            yield Entry("text", "field", written(longest.path), f"{longest}; {mean} characters on average{others}.")
+    if tokenizer is not None:
+        yield Entry("text", "tokenizer", tokenizer, "It lies next to the model.")
+
+
+def _picture_input(signature: Signature) -> TensorSpec | None:
+    """The input that takes a picture: of three dimensions, the first or the last of one or three channels."""
+    return next(
+        (
+            spec
+            for spec in signature.inputs
+            if len(spec.dims) == 3 and not spec.is_text and {1, 3} & {spec.dims[0], spec.dims[-1]}
+        ),
+        None,
+    )
+
+
+def _pictures(sample: Sample) -> Entry | None:
+    if sample.encoding == "bytes" and is_picture(sample.records[0].value or b""):
+        return Entry("image", "field", VALUE, "Each value is a picture.")
+    seen = next((seen for seen in sample.fields if seen.kind is Kind.PICTURE), None)
+    return None if seen is None else Entry("image", "field", written(seen.path), f"{seen}.")
+
+
+# The answer
+
+
+def _answer(signature: Signature, sample: Sample, *, has_fields: bool) -> Iterator[Entry]:
+    names: set[str] = {spec.name for spec in signature.outputs}
+    for spec in signature.outputs if has_fields else ():
+        for entry in _fields_of(spec):
+            names.add(entry.name)
+            yield entry
+    ids = [seen for seen in sample.fields if is_id(seen) and not seen.path.has_each and seen.path.name not in names]
+    if ids:
+        yield Entry("answer", "keep", [written(ids[0].path)], "The record's id, so that its answer can be told.")
+
+
+def _fields_of(spec: TensorSpec) -> Iterator[Entry]:
+    """The fields that an output's name and dimensions suggest."""
+    said, last = f"Output {spec}.", spec.dims[-1] if spec.dims else None
+    if not spec.is_float or not spec.dims:
+        yield Entry("answer", spec.name, spec.name, said)
+    elif len(spec.dims) == 2 and "hidden_state" in spec.name:
+        yield Entry("answer", "embedding", {"mean": spec.name, "normalize": True}, f"{said} The mean over the tokens.")
+    elif "logits" in spec.name and len(spec.dims) == 1 and (last or 0) > 1:
+        yield Entry("answer", "label", {"argmax": spec.name}, f"{said} The best class; `names` gives it a name.")
+        yield Entry("answer", "score", {"softmax": spec.name, "top": 1}, "Its probability.")
+    elif "prob" in spec.name and spec.dims == (2,):
+        yield Entry("answer", "score", f"{spec.name}[1]", f"{said} The probability of the second class.")
+    else:
+        yield Entry("answer", spec.name, spec.name, said)
