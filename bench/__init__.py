@@ -4,6 +4,7 @@
     cases/        one module for each thing that the suite measures
     loops/        loops written by hand; peers/: other people's frameworks, in an environment of their own
     native/       the upper limit: a worker in C
+    mappings/     what a user writes to have records answered
     gpu/          the worker on a GPU, a command of its own
     client.py, lingers.py, score.py: one question each, each a command of its own
 

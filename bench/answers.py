@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
-from bench.ground import WORKER, Job, fill, response_topic, wait_for
-from bench.requests import Request
+from bench.ground import WORKER, Job, response_topic, wait_for
 from bench.running import running
 from tests.kafka.cluster import Read
 
 
-def answered(requests: Sequence[Request], count: int, job: Job) -> Iterator[tuple[bytes, Read]]:
-    """Has `count` requests answered. Yields each one's value with its answer. Fails unless each has exactly one."""
-    cluster = job.cluster
-    topic = fill(cluster, count, [each.value for each in requests], *(each.headers for each in requests))
-    with response_topic(cluster) as responses, running(WORKER, replace(job, requests=[topic]), responses) as worker:
+def answered(job: Job, count: int) -> Iterator[tuple[bytes, Read]]:
+    """Has the worker answer the job's only topic, which holds `count` requests and is deleted then.
+
+    Yields the value of each request with its answer. Fails unless each has exactly one.
+    """
+    cluster, (topic,) = job.cluster, job.requests
+    with response_topic(cluster) as responses, running(WORKER, job, responses) as worker:
         wait_for(cluster, responses, count, worker.why_dead)
         assert worker.replica is not None
         worker.replica.stop()

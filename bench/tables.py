@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.ground import ROOT
-from bench.loops import by_hand, polls
+from bench.loops import by_hand, polls, records
 from bench.running import PEERS, peer_versions
 
 RESULTS = ROOT / "bench" / "RESULTS.md"
@@ -118,6 +118,7 @@ are medians of ratios within a round. A run of some cases keeps the other cases'
 measured. The machine and the versions are the last run's. The contenders are described at the end.
 """
 _WORKER = "all that it does by default, with metrics on; only the batch size is set"
+_BARE = "a `hand_loop` with the work of"
 _ALONE = "ONNX Runtime alone, in a process of its own"
 _NATIVE = (
     "at least once for plain rows, in C on the worker's two libraries, with its client settings; no JSON, no metrics, "
@@ -173,6 +174,7 @@ def _contenders() -> list[str]:
     """Returns the table of the contenders, each in the words of its own module."""
     about = {"worker": _WORKER, "native": _NATIVE, **by_hand.ABOUT, "onnxruntime": _ALONE}
     about |= {name: loop.about for name, loop in polls.LOOPS.items()}
+    about |= {f"{records.PREFIX}{name}": f"{_BARE} `plain_{name}`" for name in records.JOBS}
     about |= {name: _docstring(ROOT / "bench" / "peers" / f"{name}.py") for name in PEERS}
     lines = [f"| {name} | {what} |" for name, what in about.items()]
     return ["## Who takes part", "", "| | does |", "| --- | --- |", *lines]

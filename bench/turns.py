@@ -21,7 +21,6 @@ from bench.running import PEERS, Running, running, why_absent
 from bench.tables import Bar
 
 T = TypeVar("T")
-NONE: Mapping[str, str] = {}
 
 
 class Figure(NamedTuple):
@@ -157,8 +156,7 @@ def over_requests(
     offered: Mapping[str, Sequence[Request]],
     model: Path,
     usual: int,
-    settings: Mapping[str, str] = NONE,
-    config: Path | None = None,
+    **settings: str,
 ) -> Turns:
     """Compares contenders in batches of 64. `WHO, WHAT` takes the requests `offered` as WHAT, `WHO` those as ""."""
     rows = bench.rows(usual)
@@ -169,7 +167,7 @@ def over_requests(
 
     def run(name: str) -> Figure:
         who, _, what = name.partition(", ")
-        return measure(who, Job(bench.cluster, [topics[what]], model, 64, settings, config), rows, bench.asked.seconds)
+        return measure(who, Job(bench.cluster, [topics[what]], model, 64, settings), rows, bench.asked.seconds)
 
     turns = compared(bench, names, run)
     for topic in topics.values():

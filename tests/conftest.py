@@ -9,14 +9,16 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from tests.kafka.broker import SHORT_LIVED, JvmBroker
-from tests.kafka.fixtures import _hurt_broker, hurt_broker, kafka, new_broker, own_broker
+from tests.kafka.fixtures import _hurt_broker, _registry, hurt_broker, kafka, new_broker, own_broker, registry
 
 __all__ = [
     "_hurt_broker",
+    "_registry",
     "hurt_broker",
     "kafka",
     "new_broker",
     "own_broker",
+    "registry",
 ]  # one broker serves the whole run: fixtures are registered once, here
 
 # Derandomised: a failure belongs to a change, not to the hour of day. No deadline: CI machines are shared.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from worker.assembled_model import plain_section
@@ -16,6 +17,7 @@ from worker.codecs.records.answers import record_form, schema_form
 from worker.codecs.records.framed_values import FramedValues
 from worker.codecs.records.mapping import ALL, KEEP, RecordMapping
 from worker.codecs.records.projection import ReaderOf, from_json, from_objects
+from worker.codecs.records.served import ANSWER
 from worker.core.failures import BadConfiguration
 from worker.core.records import ReplyForm
 from worker.core.schemas import RegisteredSchema
@@ -109,9 +111,8 @@ def _with_schemas(
         takes_nan=settings.model.non_finite_input == "allow",
         skips_null=skips_null,
     )
-    form = _form_with_schema(
-        record, signature, mapping, partial(registry.of_answers, f"{settings.kafka.response_topic}-value")
-    )
+    subject = f"{settings.kafka.response_topic}-value"
+    form = _form_with_schema(record, signature, mapping, records.functions, partial(registry.of_answers, subject))
     return RecordParts(lambda _: form, mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
 
 
@@ -119,8 +120,14 @@ def _form_with_schema(
     record: RegisteredSchema,
     signature: Signature,
     mapping: RecordMapping,
+    functions: Path | None,
     registered: Callable[[RegisteredSchema], RegisteredSchema],
 ) -> AnswerForm:
+    if any(spec.name == ANSWER for spec in signature.outputs) and functions is not None:
+        raise BadConfiguration(
+            f"[records] functions: {functions}: `answer` gives fields that no schema can name beforehand, and answers "
+            "of RECORDS__ENCODING=registry have one; make them in [records.answer]"
+        )
     rows = (None,) if mapping.has_rows else ()
     fields = [AnswerField(spec.name, spec.datatype, (*rows, *spec.dims)) for spec in signature.outputs]
     schema = answer_schema(record, fields, mapping.kept_paths)

@@ -46,8 +46,13 @@ class Scorer:
     With `[records]` they are records, else requests. `signature` is what they are read by.
     """
 
-    def __init__(self, model: Model, settings: ScoringSettings | Settings, reader_of: ReaderOf = from_json) -> None:
-        """`reader_of`: how records are read, if they are no JSON. Raises `BadConfiguration`."""
+    def __init__(self, model: Model, settings: ScoringSettings | Settings, reader_of: ReaderOf | None = None) -> None:
+        """`reader_of` reads rows of a file as records. Raises `BadConfiguration`.
+
+        Records with a schema in a registry come as JSON (`registry/framed_records.py`), and so do their answers.
+        """
+        if settings.records is not None and settings.records.encoding == "registry":
+            reader_of = reader_of or from_json
         self.batches = 0
         self.seconds = 0.0
         self._lanes = BoundedSemaphore(settings.batching.lanes)

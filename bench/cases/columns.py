@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bench.answers import answered
-from bench.ground import WORKER, Bench, Job
+from bench.ground import WORKER, Bench, Job, fill
 from bench.loops.task import opened
 from bench.requests import Feeds, Request, as_binary, as_json, as_protobuf
 from bench.tables import Bar, Section
@@ -53,7 +54,7 @@ def texts(bench: Bench) -> Iterator[Section]:
     for name, (write, loops, least) in FORMS.items():
         requests = {"": [*map(write, feeds)]}
         names = bench.contenders(WORKER, *loops)
-        turns = over_requests(bench, names, requests, path, USUAL, {"BATCHING__BUCKETS": BUCKETS})
+        turns = over_requests(bench, names, requests, path, USUAL, BATCHING__BUCKETS=BUCKETS)
         cost = turns.ratio(WORKER, loops[0], lambda run: run.cpu)
         bars = [*turns.bars({loops[0]: least}), Bar(f"CPU of a result, worker beside {loops[0]}", cost, most=1.0)]
         yield Section(f"Texts in {name}", HOW_TEXTS, turns.columns, turns.lines, bars)
@@ -70,7 +71,7 @@ def hostile(bench: Bench) -> Iterator[Section]:
         answered_once(requests, right, Job(bench.cluster, [], path, 64, settings))
         bench.tell(f"{what}: {CHECKED:,} requests are answered once and rightly")
     names = [f"{who}, {what}" for who in bench.workers for what in offered]
-    turns = over_requests(bench, names, offered, path, USUAL, settings)
+    turns = over_requests(bench, names, offered, path, USUAL, **settings)
     bars = turns.bars({f"{WORKER}, all good": 0.9}, f"{WORKER}, 1 in 100 bad")
     yield Section("Texts in protobuf, some bad", HOW_HOSTILE, turns.columns, turns.lines, bars)
 
@@ -95,7 +96,8 @@ def spoiled(requests: Sequence[Request], part: float) -> list[Request]:
 
 def answered_once(requests: Sequence[Request], right: Mapping[bytes, bytes], job: Job) -> None:
     """Fails unless the worker answers each request once: with the row that is `right` for its value, or an error."""
-    for asked, answer in answered(requests, CHECKED, job):
+    topic = fill(job.cluster, CHECKED, [each.value for each in requests], *(each.headers for each in requests))
+    for asked, answer in answered(replace(job, requests=[topic]), CHECKED):
         headers, row = dict(answer.headers), right.get(asked)
         assert headers["status"] == (b"ok" if row else b"error"), headers
         assert not row or (answer.value or b"").endswith(row), headers

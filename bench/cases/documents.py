@@ -9,13 +9,12 @@ import numpy as np
 import orjson
 
 from bench.answers import answered
-from bench.ground import MAPPINGS, WORKER, Bench, Job
+from bench.ground import MAPPINGS, WORKER, Bench, Job, fill
 from bench.loops import records
 from bench.loops.task import Task
 from bench.minilm import PACKAGE, minilm, why_absent
-from bench.requests import Request
 from bench.tables import Section
-from bench.turns import over_requests
+from bench.turns import compared, measure
 
 KINDS = 1000  # different documents
 USUAL = 2_000
@@ -33,29 +32,30 @@ def measured(bench: Bench) -> Iterator[Section]:
     if why := why_absent():
         bench.tell(f"documents: {why}")
         return
-    path, requests = minilm(bench.folder / "minilm"), [Request(each, []) for each in documents(KINDS)]
+    rows, seconds, values = bench.rows(USUAL), max(SECONDS, bench.asked.seconds), documents(KINDS)
+    path, names = minilm(bench.folder / "minilm"), bench.contenders(WORKER, *LOOPS)
     settings = {"MODEL__PATH": str(path.parents[1])}
     job = Job(bench.cluster, [], path, 64, settings, MAPPINGS / "documents.toml")
-    names = bench.contenders(WORKER, *LOOPS)
-    notes = [_right(requests[:CHECKED], job)] if WORKER in names else []
-    patient = replace(bench, asked=bench.asked._replace(seconds=max(SECONDS, bench.asked.seconds)))
-    turns = over_requests(patient, names, {"": requests}, path, USUAL, settings, job.config)
+    notes = [_right(values[:CHECKED], job)] if WORKER in names else []
+    topic = fill(bench.cluster, rows, values, [])
+    turns = compared(bench, names, lambda name: measure(name, replace(job, requests=[topic]), rows, seconds))
+    bench.cluster.delete_topic(topic)
     bars = turns.bars({LOOPS[0]: 1.0, LOOPS[1]: 1.0})
     yield Section("Documents, batch 64", HOW, turns.columns, turns.lines, bars, notes)
 
 
-def _right(requests: Sequence[Request], job: Job) -> str:
+def _right(values: Sequence[bytes], job: Job) -> str:
     """Fails unless each embedding is the loop's for that document alone. Returns the largest difference."""
     alone = records.documents(Task("", "", "", "", str(job.model), 1)).answers
-    furthest = 0.0
-    for asked, answer in answered(requests, len(requests), job):
+    topic, furthest = fill(job.cluster, len(values), values, []), 0.0
+    for asked, answer in answered(replace(job, requests=[topic]), len(values)):
         ((expected, _),) = alone([orjson.loads(asked)])
         (found, right) = (orjson.loads(each or b"") for each in (answer.value, expected))
         assert found.keys() == right.keys(), found.keys() ^ right.keys()
         assert found["id"] == right["id"], found["id"]
         furthest = max(furthest, np.abs(np.subtract(found["embedding"], right["embedding"])).max())
     assert furthest < NEAR, furthest
-    return f"{len(requests)} embeddings are those of tokenizer, model and pooling outside, to {furthest:.0e}"
+    return f"{len(values)} embeddings are those of tokenizer, model and pooling outside, to {furthest:.0e}"
 
 
 def documents(count: int, seed: int = 5) -> list[bytes]:

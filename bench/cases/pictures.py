@@ -11,7 +11,6 @@ from bench.answers import answered
 from bench.ground import MAPPINGS, WORKER, Bench, Job, fill
 from bench.loops import records
 from bench.loops.task import Task
-from bench.requests import Request
 from bench.tables import Section
 from bench.turns import compared, measure
 from tests.models import save
@@ -34,7 +33,7 @@ def measured(bench: Bench) -> Iterator[Section]:
     rows, seconds, values = bench.rows(USUAL), max(SECONDS, bench.asked.seconds), [*photos(KINDS)]
     model, names = save(resnet18(), bench.folder, "resnet18"), bench.contenders(WORKER, *LOOPS)
     job = Job(bench.cluster, [], model, BATCH, config=MAPPINGS / "pictures.toml")
-    notes = [_right([Request(each, []) for each in values[:CHECKED]], job)] if WORKER in names else []
+    notes = [_right(values[:CHECKED], job)] if WORKER in names else []
     topic = fill(bench.cluster, rows, values, [])
     turns = compared(bench, names, lambda name: measure(name, replace(job, requests=[topic]), rows, seconds))
     bench.cluster.delete_topic(topic)
@@ -42,14 +41,14 @@ def measured(bench: Bench) -> Iterator[Section]:
     yield Section(f"Pictures, batch {BATCH}", HOW, turns.columns, turns.lines, bars, notes)
 
 
-def _right(requests: Sequence[Request], job: Job) -> str:
+def _right(values: Sequence[bytes], job: Job) -> str:
     """Fails unless each answer is the loop's for that picture alone. Returns the largest difference of scores."""
     alone = records.pictures(Task("", "", "", "", str(job.model), 1)).answers
-    furthest = 0.0
-    for asked, answer in answered(requests, len(requests), job):
+    topic, furthest = fill(job.cluster, len(values), values, []), 0.0
+    for asked, answer in answered(replace(job, requests=[topic]), len(values)):
         ((expected, _),) = alone([asked])
         (found, right) = (orjson.loads(each or b"") for each in (answer.value, expected))
         assert found["label"] == right["label"], (found, right)
         furthest = max(furthest, abs(found["score"] - right["score"]))
     assert furthest < NEAR, furthest
-    return f"{len(requests)} labels are those of Pillow and the model outside, and scores to {furthest:.0e}"
+    return f"{len(values)} labels are those of Pillow and the model outside, and scores to {furthest:.0e}"

@@ -15,6 +15,7 @@ from bench.loops.task import opened
 
 Payment = Mapping[str, Any]
 CLASSES = ("ok", "fraud")
+FIELDS = ("payment_id", "score", "label")  # of an answer
 
 
 def scores(model: str) -> Callable[[Sequence[Payment]], list[dict[str, Any]]]:

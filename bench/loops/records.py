@@ -23,12 +23,20 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from bench.loops import by_hand
-from bench.loops.payments import scores
+from bench.loops.payments import FIELDS, scores
 from bench.loops.plain import JSON, Answer, Header, Made
 from bench.loops.task import Task, opened
 from tests.payments import parsed_schema
 
 STATED: list[Header] = [("content-type", JSON)]
+FRAME = b"\0\0\0\0\2"  # Confluent's: a byte 0, and the number of the answers' schema
+ANSWER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Score",
+        "fields": [{"name": name, "type": "float" if name == "score" else "string"} for name in FIELDS],
+    }
+)
 
 
 def read_json(message: Message) -> Any:
@@ -50,12 +58,19 @@ def _answer(fields: Mapping[str, Any]) -> Answer:
     return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY), STATED
 
 
-def fraud(read: Callable[[Message], Any]) -> Callable[[Task], Made[Any]]:
+def _avro_answer(fields: Mapping[str, Any]) -> Answer:
+    body = io.BytesIO(FRAME)
+    body.seek(len(FRAME))
+    fastavro.schemaless_writer(body, ANSWER, fields)
+    return body.getvalue(), []
+
+
+def fraud(read: Callable[[Message], Any], write: Callable[[Mapping[str, Any]], Answer]) -> Callable[[Task], Made[Any]]:
     """Payments → a score and a label."""
 
     def made(task: Task) -> Made[Any]:
         scored = scores(task.model)
-        return Made(read, lambda payments: [*map(_answer, scored(payments))], JSON)
+        return Made(read, lambda payments: [*map(write, scored(payments))], JSON)
 
     return made
 
@@ -110,8 +125,8 @@ def pictures(task: Task) -> Made[bytes]:
 
 
 JOBS: Mapping[str, Callable[[Task], Made[Any]]] = {
-    "fraud_json": fraud(read_json),
-    "fraud_avro": fraud(read_avro),
+    "fraud_json": fraud(read_json, _answer),
+    "fraud_avro": fraud(read_avro, _avro_answer),
     "documents": documents,
     "pictures": pictures,
 }
@@ -142,7 +157,7 @@ def in_batches(make: Callable[[Task], Made[Any]], task: Task) -> Made[Any]:
 
 
 def main() -> None:
-    """Run one of the loops until killed."""
+    """Run a hand loop with one of the jobs until killed."""
     task = Task.from_command_line()
     made = JOBS[sys.argv[1].removeprefix(PREFIX)](task)
 

@@ -2,6 +2,8 @@
 
 with InferenceClient("localhost:9092", requests="requests", answers="answers") as client:
     probabilities = client.submit({"pixels": row}, key="customer-17").result()["probabilities"]
+
+Where the topics hold records, with `records=Records()`, it sends a dict and gets one.
 """
 
 from inference_client.answer import Answer
@@ -18,6 +20,7 @@ from inference_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from inference_client.records import Records
 from inference_client.signature import Inputs, Result, Signature, TensorSpec
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "NotFound",
+    "Records",
     "ResourceExhausted",
     "Result",
     "Signature",

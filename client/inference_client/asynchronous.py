@@ -15,6 +15,7 @@ from inference_client.client import Closed, InferenceClient, Key
 from inference_client.errors import ClientClosed, DeadlineExceeded, Full
 from inference_client.exchange import ROOM_SLICE
 from inference_client.kafka import ReplyPartition
+from inference_client.records import Records
 from inference_client.signature import Given, Inputs, Result
 
 
@@ -36,6 +37,7 @@ class AsyncInferenceClient:
         requests: str,
         answers: str,
         signature: Given = None,
+        records: Records | None = None,
         timeout: float = 30.0,
         in_flight: int = 1000,
         reply_partition: ReplyPartition = None,
@@ -47,6 +49,7 @@ class AsyncInferenceClient:
             requests=requests,
             answers=answers,
             signature=signature,
+            records=records,
             timeout=timeout,
             in_flight=in_flight,
             when_full="raise",

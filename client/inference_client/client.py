@@ -20,6 +20,7 @@ from inference_client.answer import Answer
 from inference_client.encoding import Encoder
 from inference_client.exchange import Exchange, Route, Trouble
 from inference_client.kafka import ReplyPartition, Topics, connect
+from inference_client.records import RecordEncoder, Records
 from inference_client.signature import Given, Inputs, Result, signature_of
 
 Key = str | bytes | None
@@ -53,6 +54,7 @@ class InferenceClient:
         requests: str,
         answers: str,
         signature: Given = None,
+        records: Records | None = None,
         timeout: float = 30.0,
         in_flight: int = 1000,
         when_full: Literal["wait", "raise"] = "wait",
@@ -65,6 +67,7 @@ class InferenceClient:
 
         `signature`: the model's signature, its Open Inference Protocol metadata, or a worker's address for that,
         `http://…/v2/models/NAME`; None: the worker judges each tensor.
+        `records`: the topics hold records: `submit` takes a dict, and the result is one; `Records()` means JSON.
         `timeout`: the seconds that a request may take, by default and at most. Here the brokers have as long to answer,
         but 2 s at least and 15 s at most. `in_flight`: requests at once; one more waits for a place, or raises `Full`.
         `reply_partition`: read answers only there, `any` picks a partition; None: read all partitions of `answers`, and
@@ -76,12 +79,14 @@ class InferenceClient:
             raise ValueError(f"when_full must be 'wait' or 'raise', got {when_full!r}")
         if requests == answers:
             raise ValueError(f"requests and answers must be two topics, got {requests!r} for both")
+        if records is not None and signature is not None:
+            raise ValueError("give a signature, for tensors, or records, not both")
         _check_threads()
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}
         clients = connect(both, Topics(requests, answers, reply_partition), timeout, trouble.hear)
-        self._encoder = Encoder(known)
+        self._encoder = Encoder(known) if records is None else RecordEncoder(records)
         self._timeout = timeout
         self._in_flight = in_flight
         self._exchange = Exchange(
@@ -107,6 +112,7 @@ class InferenceClient:
     def submit(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Answer:
         """Send a request and return its future. An array alone stands for the only input of a known signature.
 
+        With `records` the request is a record: a dict, or a text or bytes as the whole value.
         Raises `InvalidArgument` if the model does not take the inputs, `Full` or `DeadlineExceeded` if there is no
         place, `ClientClosed`, `Unavailable` and `ResourceExhausted`, and `TypeError` for a key of another type.
         """

@@ -120,19 +120,23 @@ class Encoder:
         try:
             if headers.get("status") == b"ok":
                 head = headers.get(HEAD_LENGTH)
-                return self._rows(headers, value) if head is None else outputs(value, int(head))
+                return self._without_head(headers, value) if head is None else outputs(value, int(head))
             if headers.get("status") is None:  # a dead letter, or a copy of the request, with its id
                 return Internal(_NO_ANSWER)
-            return error_of(_text(headers, "error-code"), orjson.loads(value)["error"], _text(headers, "source"))
+            return error_of(_text(headers, "error-code"), self._why(headers, value), _text(headers, "source"))
         except Exception as error:  # noqa: BLE001  # after any error this future must end, and the others, too
             return Internal(f"the answer cannot be read: {error!r}", _text(headers, "source"))
 
-    def _rows(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
+    def _without_head(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
         name, dtype, shape, stated = self._rows_stated(len(value))
         found = headers.get("content-type"), headers.get("datatype"), headers.get("rows")
         if found != stated:
             _check_stated(found, stated)
         return {name: np.ndarray(shape, dtype, value)}
+
+    def _why(self, headers: Mapping[str, bytes | None], value: bytes) -> str:  # noqa: ARG002  # for records
+        message: str = orjson.loads(value)["error"]
+        return message
 
 
 def _compared(error: DeadlineExceeded, stamp: tuple[int, int], now: float) -> DeadlineExceeded:

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from inference_client.errors import InvalidArgument
 
 Array = NDArray[Any]
-Inputs = Mapping[str, ArrayLike]
-Result = dict[str, Array]
+# A tensor for each input, and an array for each output; of records their fields, and those of the answer.
+Inputs = Mapping[str, Any]
+Result = dict[str, Any]
 
 # numpy's letter and size of each datatype; BYTES are strings.
 DTYPES: Mapping[str, str] = {

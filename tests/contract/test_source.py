@@ -300,3 +300,55 @@ def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
 
     assert member.read(stage.partitions[0], 5) == list(range(5))
     member.source.close()
+
+
+def test_a_held_partition_goes_on_with_its_first_record_that_was_held(stage: Stage) -> None:
+    """Meanwhile it brings nothing, is nowhere, and holds up no other partition."""
+    first, second = stage.partitions[:2]
+    stage.send(first, 30)
+    member = Member(stage)
+    assert member.read(first, 30) == list(range(30))
+
+    member.source.hold(first, 20)
+    stage.send(first, 5)
+    stage.send(second, 10)
+    assert member.read(second, 10) == list(range(10))
+    assert first not in member.source.positions()
+    member.source.pause()
+    member.source.resume()
+    assert not member.poll(timeout=0.5)
+    member.source.release(first)
+
+    assert member.read(first, 15) == list(range(20, 35))
+    member.source.close()
+
+
+def test_a_rewind_ends_a_hold(stage: Stage) -> None:
+    """The partition is read again from the commit, though nobody released it."""
+    partition = stage.partitions[0]
+    stage.send(partition, 30)
+    member = Member(stage)
+    assert member.read(partition, 30) == list(range(30))
+    member.commit({partition: 10})
+
+    member.source.hold(partition, 20)
+    member.source.rewind([partition])
+
+    assert member.read(partition, 20) == list(range(10, 30))
+    member.source.close()
+
+
+def test_a_partition_that_was_held_comes_to_its_next_owner_from_the_commit(stage: Stage) -> None:
+    """A hold ends with the partition's leaving."""
+    partition = stage.partitions[0]
+    stage.send(partition, 30)
+    member = Member(stage)
+    assert member.read(partition, 30) == list(range(30))
+    member.commit({partition: 20})
+    member.source.hold(partition, 20)
+    member.source.close()
+
+    successor = Member(stage)
+
+    assert successor.read(partition, 10) == list(range(20, 30))
+    successor.source.close()

@@ -1,5 +1,6 @@
 """Fixtures that need a real Kafka: `kafka`, one broker for the whole test run; `hurt_broker`, one for all tests that
-stop it; `own_broker`, one for a single test; `new_broker`, one that is configured as a test likes.
+stop it; `own_broker`, one for a single test; `new_broker`, one that is configured as a test likes; `registry`, a schema
+registry.
 
 Without any broker these tests are skipped and say so; where CI is set, that is an error.
 """
@@ -13,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
+from tests.kafka.apicurio import Apicurio
 from tests.kafka.broker import JvmBroker, Login, NoBrokerError, any_broker
 from tests.kafka.cluster import Cluster
 
@@ -64,6 +66,21 @@ def hurt_broker(_hurt_broker: JvmBroker) -> Iterator[JvmBroker]:
     _hurt_broker.heal()
     yield _hurt_broker
     _hurt_broker.heal()
+
+
+@pytest.fixture(scope="session")
+def _registry() -> Iterator[Apicurio]:
+    registry = or_skip(Apicurio)
+    with registry:
+        yield registry
+
+
+@pytest.fixture
+def registry(_registry: Apicurio) -> Iterator[Apicurio]:
+    """A real schema registry, to be stopped and started again at will: use subjects of your own."""
+    _registry.heal()
+    yield _registry
+    _registry.heal()
 
 
 def or_skip(start: Callable[[], T]) -> T:

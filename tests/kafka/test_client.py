@@ -24,6 +24,7 @@ from inference_client import (
     InferenceClient,
     InvalidArgument,
     NotFound,
+    Records,
     Unavailable,
 )
 from tests.kafka.broker import JvmBroker
@@ -89,6 +90,29 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
             client.submit({"x": ROWS[:1]}, timeout=TIMEOUT + 1)
         assert not isinstance(caught.value, NotFound)
         assert client.infer({"x": ROWS[:1]})["y"].shape == (1, 4)
+
+
+def test_records_are_answered_with_records(kafka: Cluster, tmp_path: Path) -> None:
+    """Each dictionary gets the answer to it, in order, and a wrong one gets the path of its field. So with asyncio."""
+    settings = {"RECORDS__ANSWER": '{"y": "y", "keep": ["id"]}'}
+    record = {"id": 500, "x": ROWS[500].tolist()}
+    with Scene(kafka, tmp_path, settings) as scene:
+        scene.replica()
+        with client_of(scene, signature=None, records=Records()) as client:
+            found = list(client.map(({"id": at, "x": row} for at, row in enumerate(ROWS[:500])), in_flight=100))
+            with pytest.raises(InvalidArgument, match=r"x\[3\]: expected a number, got a text"):
+                client.infer({**record, "x": ["a" if at == 3 else 0.5 for at in range(WIDTH)]})
+
+        async def asked() -> Any:
+            async with AsyncInferenceClient(
+                kafka.bootstrap_servers, requests=scene.topic, answers=scene.response_topic, records=Records()
+            ) as client:
+                return await client.infer(record)
+
+        found.append(asyncio.run(asked()))
+
+    assert [answer["id"] for answer in found] == [*range(501)]
+    np.testing.assert_allclose([answer["y"] for answer in found], expected(501), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("role", ["requests", "answers"])

@@ -5,6 +5,7 @@ The worker stays in its group all the while. Its host never outlives it.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import random
@@ -61,6 +62,11 @@ def number(value: int, key: bytes = b"k", partition: int = -1) -> Sent:
 def row(first: float, key: bytes = b"k") -> Sent:
     """A request of four FP32 for the hostile model."""
     return Sent(key, np.array([first, 1, 2, 3], np.float32).tobytes(), [RAW_HEADER])
+
+
+def record(n: int, key: bytes, **asked: int) -> Sent:
+    """A record for the hostile functions."""
+    return Sent(key, json.dumps({"n": n, **asked}).encode(), [])
 
 
 def around(bad: Sequence[Sent], good: int = 100) -> list[Sent]:
@@ -215,6 +221,32 @@ def test_every_harm_that_a_python_model_does_costs_one_record(kafka: Cluster, tm
                 if not found.is_error and found.source is not None:
                     asked = np.frombuffer(scene.acknowledged[found.source].value or b"", "<f4")
                     assert (np.frombuffer(found.value or b"", "<f4") == 2 * asked).all()
+
+
+@quick_exactly_once
+def test_every_harm_that_functions_of_records_do_costs_one_record(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """They do it before the model runs or after, in one batch with records that get their answers."""
+    functions = str(Path(HOSTILE["MODEL__PATH"]).with_name("hostile_functions.py"))
+    limits = {"MODEL__RUN_TIMEOUT_S": "1", "MODEL__MEMORY_LIMIT": str(LIMIT)}
+    requests = [record(n, b"k%d" % n) for n in range(24)]
+    for at, harm in enumerate(HARMS):
+        requests.insert(3 * at, record(harm, b"%d" % harm, **{"inputs" if at % 2 else "answer": harm}))
+    settings = {**HOSTILE, **limits, "RECORDS__FUNCTIONS": functions}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
+        replica = scene.replica()
+        with undisturbed(scene, replica):
+            scene.publish(requests)
+
+            found = {answer.key: answer for answer in scene.answers()}
+            for harm, (code, why) in HARMS.items():
+                error = found.pop(b"%d" % harm)
+                assert error.headers["error-code"] == code
+                assert why in (error.value or b""), error.value
+            assert {key: json.loads(answer.value or b"") for key, answer in found.items()} == {
+                b"k%d" % n: {"n": n, "twice": 2.0 * n} for n in range(24)
+            }
 
 
 @pytest.mark.parametrize("harm", [None, 668, 669])

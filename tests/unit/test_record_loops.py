@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import fastavro
 import numpy as np
 import orjson
 import pytest
@@ -15,7 +17,7 @@ from tokenizers import Tokenizer
 from bench.ground import MAPPINGS
 from bench.loops.plain import Answer
 from bench.loops.polls import LOOPS, answered
-from bench.loops.records import pixels
+from bench.loops.records import ANSWER, pixels
 from bench.loops.task import Task, opened
 from tests.bert import WORDS, folder, forward, random_weights, word_tokenizer
 from tests.models import save
@@ -35,7 +37,10 @@ def answers(name: str, model: Path, values: Sequence[bytes]) -> list[Answer | Ex
 
 def fields(answer: Answer | Exception) -> Any:
     assert not isinstance(answer, Exception), answer
-    return orjson.loads(answer[0])
+    value, headers = answer
+    if headers:  # which say that it is JSON
+        return orjson.loads(value)
+    return fastavro.schemaless_reader(io.BytesIO(value[5:]), ANSWER)
 
 
 @pytest.fixture(scope="module")

@@ -91,13 +91,14 @@ class RequestReader:
     def description(self, record: Record) -> str | None:
         """The look of a record that is no request, in words; None if it looks like nothing known."""
         form = self._envelopes.read(record.headers).form
-        return looks_like(record.value, form.content_type) if record.value else None
+        return looks_like(record.value, form.content_type) if record.value and self._wire.framed is None else None
 
     def _rejected(self, record: Record, envelope: Envelope, fault: Fault) -> Rejection:
         code, message, body_id, is_silent = fault
         if self._wire.null_value == "skip" and record.value is None and record.unreadable is None:
             is_silent = True
-        message = _explained(code, message, record, envelope)
+        if self._wire.framed is None:  # else a value's frame says what it is
+            message = _explained(code, message, record, envelope)
         return Rejection(record, code, message, envelope.form.reply, _named(envelope.ids, body_id), is_silent)
 
     def _refusal_of(self, record: Record, envelope: Envelope) -> Fault | None:

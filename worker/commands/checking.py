@@ -90,7 +90,7 @@ def examined(
         if with_example and settings.records is None:
             report.example = _example(model, settings)
     if scorer is not None and has_topics:
-        example = try_newest(scorer, settings.kafka, report)
+        example = try_newest(scorer, settings, report)
         report.example = example if with_example else {}
     if settings.state.store is not None:
         _look_at_store(settings, report)

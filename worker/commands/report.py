@@ -112,10 +112,12 @@ class _Page:
             self.rows(rows)
 
     def rows(self, rows: Iterable[Row]) -> None:
+        """Write names and values in two columns."""
         table = Table.grid(padding=(0, 2))
         for name, value in rows:
             table.add_row(Text(printable(name), "dim", no_wrap=True), Text(printable(value), overflow="fold"))
-        write(self._console, table, width=self._width)
+        if table.row_count:
+            write(self._console, table, width=self._width)
 
     def body(self, title: str, headers: Headers, body: bytes) -> None:
         """Write a body on one line that can be copied. Only the JSON report has a long body, or one that is no text."""

@@ -10,7 +10,7 @@ from worker.core.failures import BadConfiguration, Stop
 from worker.core.records import Answer, Record, Rejection
 from worker.kafka.reader import newest
 from worker.scorer import Scorer
-from worker.settings import KafkaSettings
+from worker.settings import Settings
 from worker.terminal.terminal import count
 
 TRIED = 10  # the newest records of each topic
@@ -31,12 +31,16 @@ def mapped(scorer: Scorer) -> Iterator[Row]:
     yield "answer", f"{_listed(list(map(str, signature.outputs)))}{f', with {keeps}' if keeps else ''}"
 
 
-def try_newest(scorer: Scorer, kafka: KafkaSettings, report: Report) -> Example:
+def try_newest(scorer: Scorer, settings: Settings, report: Report) -> Example:
     """Try the newest records of the topics. Returns one with its answer, if there is one; the report has the rest."""
     example: Example = {}
-    for topic in kafka.request_topics:
+    for topic in settings.kafka.request_topics:
         try:
-            records = newest(kafka, topic, TRIED)
+            records = newest(settings.kafka, topic, TRIED)
+            if settings.registry is not None:
+                from worker.registry.framed_records import unframed  # noqa: PLC0415  # its client is an extra
+
+                records = unframed(records, settings.registry)
             answers = scorer.records(records)
         except BadConfiguration as unreadable:
             report.warn(f"the newest records of {topic} were not tried: {unreadable}")

@@ -42,12 +42,11 @@ class Registry:
         return found
 
     def of_answers(self, subject: str, wanted: RegisteredSchema) -> RegisteredSchema:
-        """The schema of this subject's answers with its id, for a worker that would write `wanted`.
+        """The schema of this subject's answers, with its id.
 
-        It is registered if it is not there. With `register` off it is the subject's newest one, perhaps of another
-        text, where the subject has not ours. Raises `BadConfiguration`.
+        It is registered if it is not there; with `register` off it must be there. Raises `BadConfiguration`.
         """
-        ask = self._client.register if self._registers else self._looked_up
+        ask = self._client.register if self._registers else self._client.looked_up
         try:
             return self._said(f"{wanted.type} answers of {subject}: {wanted.text}", lambda: ask(subject, wanted))
         except NotTaken as refused:
@@ -57,19 +56,13 @@ class Registry:
             ) from refused
         except NotInRegistry as absent:
             raise BadConfiguration(
-                f"WORKER_REGISTRY__REGISTER: the registry has no subject {subject}: set it to true, or register this "
-                f"schema there: {wanted.text}"
+                f"WORKER_REGISTRY__REGISTER: {subject} has no schema for these answers: set it to true, or register "
+                f"this one there: {wanted.text}"
             ) from absent
 
     def close(self, timeout: float) -> None:
         self.schemas.close(timeout)
         self._client.close()
-
-    def _looked_up(self, subject: str, wanted: RegisteredSchema) -> RegisteredSchema:
-        try:
-            return self._client.looked_up(subject, wanted)
-        except NotInRegistry:
-            return self._client.latest(subject)
 
     def _said(self, question: str, ask: Callable[[], RegisteredSchema]) -> RegisteredSchema:
         """The registry's answer, or its last one while it is away. Raises `BadConfiguration` if there is none."""

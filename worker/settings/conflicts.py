@@ -205,11 +205,16 @@ def _registry(settings: Settings) -> Iterator[str]:
         why = "without WORKER_RECORDS__ENCODING=registry; set that"
         yield from _idle("registry", registry, registry.model_fields_set, why)
         return
+    yield from registry_conflicts(registry, settings.kafka)
+
+
+def registry_conflicts(registry: RegistrySettings, kafka: Connection) -> Iterator[str]:
+    """The conflicts of a registry's address and login."""
     if Url(registry.url).is_encrypted:
         yield from _certificates("registry", registry)
     else:
         yield from _idle("registry", registry, (*_CERTIFICATES, "ssl_key_password"), "with http://; write https://")
-    if Url(registry.url).is_in_clear and not settings.kafka.allow_plaintext:
+    if Url(registry.url).is_in_clear and not kafka.allow_plaintext:
         yield (
             f"WORKER_REGISTRY__URL: {registry.url} would be asked unencrypted; use https://, or set "
             "WORKER_KAFKA__ALLOW_PLAINTEXT=true"

@@ -5,16 +5,17 @@ They come from the variables and the file of a worker. Nothing that `run` reache
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ConfigDict, Field
 
 from worker.core.failures import BadConfiguration
-from worker.settings.conflicts import bounds_conflicts, connection_conflicts
+from worker.settings.conflicts import bounds_conflicts, connection_conflicts, registry_conflicts
 from worker.settings.kafka_sections import MAX_JSON_BYTES, MAX_REQUEST_BYTES, Connection
 from worker.settings.loading import load_shape, where_settings_stand
 from worker.settings.records_section import RecordsSettings
+from worker.settings.registry_section import RegistrySettings
 from worker.settings.sections import BatchingSettings, ModelSettings, Sections, StateSettings
 from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
 
@@ -43,6 +44,7 @@ class ClientSettings(Sections):
     """The settings of commands that publish or read. `load_client` makes them."""
 
     kafka: ClientKafkaSettings
+    registry: RegistrySettings | None = None
 
 
 class ScoringSettings(Sections):
@@ -57,12 +59,18 @@ class ScoringSettings(Sections):
 
 def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:
     """Load the settings of a command that only publishes or reads; others may be absent. Raises as `load` does."""
-    return load_shape(ClientSettings, lambda found: connection_conflicts(found.kafka), config_path, environ)
+    return load_shape(ClientSettings, _client_conflicts, config_path, environ)
 
 
 def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> ScoringSettings:
     """Load the settings of a command that runs the model without Kafka; others may be absent. Raises as `load` does."""
     return load_shape(ScoringSettings, lambda found: bounds_conflicts(found.batching), config_path, environ)
+
+
+def _client_conflicts(settings: ClientSettings) -> Iterator[str]:
+    yield from connection_conflicts(settings.kafka)
+    if settings.registry is not None:
+        yield from registry_conflicts(settings.registry, settings.kafka)
 
 
 def unset(problem: str, config_path: Path | None) -> BadConfiguration:

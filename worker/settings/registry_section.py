@@ -16,9 +16,7 @@ with warnings.catch_warnings():
         """The schema registry of the records, with RECORDS__ENCODING=registry."""
 
         url: Page = Field(description="Address of the schema registry: `https://registry:8081`.")
-        register: bool = Field(
-            True, description="Register the schema of the answers; `false`: take the newest that their topic has."
-        )
+        register: bool = Field(True, description="Register the schema of the answers; `false`: it must be there.")
         username: Text | None = Field(None, description="Basic login: the user, or the API key.")
         password: SecretStr | None = Field(None, description="Basic login: the password.")
         token: SecretStr | None = Field(None, description="Bearer login: the token.")

@@ -78,7 +78,7 @@ def test_a_schema_that_comes_soon_costs_no_second_fetch() -> None:
 
     assert world.clock.now < 1000.0 + 0.25
     assert not world.source.held
-    assert world.events.standing == world.events.gone_on == []
+    assert (world.events.standing, world.events.gone_on) == ([], [])
 
 
 def test_a_long_wait_is_told_when_it_begins_and_when_it_ends() -> None:

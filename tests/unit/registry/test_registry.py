@@ -17,7 +17,6 @@ OURS = RegisteredSchema(None, None, "AVRO", '{"type": "record", "name": "Score",
 NEWEST = "/subjects/payments-value/versions/latest"
 REGISTER = "/subjects/scores-value/versions"
 LOOK_UP = "/subjects/scores-value"
-NEWEST_ANSWERS = "/subjects/scores-value/versions/latest"
 
 Opening = Callable[..., Registry]
 
@@ -75,26 +74,17 @@ def test_without_the_right_to_register_ours_is_looked_up(script: ScriptedRegistr
     assert script.paths == [LOOK_UP]
 
 
-def test_where_ours_is_not_there_the_newest_is_taken(script: ScriptedRegistry, opened: Opening) -> None:
-    """The caller judges whether its fields fit."""
-    script.pages |= {LOOK_UP: ABSENT, NEWEST_ANSWERS: schema_page("their own", id=6)}
-
-    found = opened(register=False).of_answers("scores-value", OURS)
-
-    assert found == RegisteredSchema(6, None, "AVRO", "their own")
-
-
-def test_a_subject_that_is_not_there_is_named_with_the_schema_to_register(
+def test_a_schema_that_is_not_there_is_named_for_whoever_may_register(
     script: ScriptedRegistry, opened: Opening
 ) -> None:
-    """The line can be given to whoever may register."""
-    script.pages |= {LOOK_UP: ABSENT, NEWEST_ANSWERS: ABSENT}
+    """Answers under another schema's id could not be read."""
+    script.pages[LOOK_UP] = ABSENT
 
     with pytest.raises(BadConfiguration) as found:
         opened(register=False).of_answers("scores-value", OURS)
 
     assert str(found.value) == (
-        "WORKER_REGISTRY__REGISTER: the registry has no subject scores-value: set it to true, or register this schema "
+        "WORKER_REGISTRY__REGISTER: scores-value has no schema for these answers: set it to true, or register this one "
         f"there: {OURS.text}"
     )
 

@@ -104,7 +104,7 @@ class RecordMapping:
         own = [at for at, wish in enumerate(wishes) if not wish.path.is_of_record]
         if reader_of is None:
             if own or self._keeps_all or self._only or settings.envelope is not None:
-                path = str(wishes[own[0]].path) if own else "that"
+                path = (str(wishes[own[0]].path) if own else "") or "that"
                 raise BadConfiguration(
                     f"[records] encoding: a text and bytes have no fields, so {path} cannot be read; the value itself "
                     "is $value, and $key, $timestamp, $topic and $headers.name are around it"

@@ -20,6 +20,8 @@ _CONTAINERS = frozenset((dict, list))
 
 # The names of the inputs that the model's process makes others of (`worker/inference/records/`).
 TEXT, TEXT_PAIR, IMAGE, RECORD_INPUT = "text", "text_pair", "image", "record"
+# The name of the output whose values are fields that an operator's function made.
+ANSWER = "answer"
 
 
 class _EncodedPicture(Element):

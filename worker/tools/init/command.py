@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from worker.core.failures import BadConfiguration
+from worker.core.records import Record
 from worker.inference.declared_signature import Declared
 from worker.settings.for_commands import load_client, load_scoring
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import console, count, printable, say
-from worker.tools.first_settings import first_settings
 from worker.tools.init.options import InitOrder
-from worker.tools.records.proposing import proposed
+from worker.tools.records.first_settings import first_file, first_settings
+from worker.tools.records.proposal import Proposal
+from worker.tools.records.proposing import proposed, sample_of_topic
 from worker.tools.records.sample import of_file
-from worker.tools.records.section_text import section_text
 
 SAMPLE = 100  # records
 
@@ -34,16 +35,17 @@ def init(order: InitOrder) -> int:
     given = {name: value for name, value in environ.items() if value}
     if "WORKER_MODEL__PATH" not in given:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
-    text, settings, seen = first_settings(given, order.config.parent)
-    section, told = _records(order, settings)
+    settings, seen = first_settings(given)
+    records, proposal = _proposed(order, settings)
+    text = first_file(settings, order.config.parent, proposal, len(records))
     try:
         with order.config.open("w" if order.force else "x", encoding="utf-8") as file:
-            file.write(text + section)
+            file.write(text)
     except OSError as error:
         raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     screen = console()
     say(screen, printable(f"{order.config} is written"))
-    for line in (*_rows(seen), *told):
+    for line in (*_rows(seen), *_told(proposal, len(records))):
         say(screen, f"  {printable(line)}")
     say(screen, "Next:")
     for words in (["check", "--config", str(order.config), "--create-topics"], ["run", "--config", str(order.config)]):
@@ -51,21 +53,24 @@ def init(order: InitOrder) -> int:
     return 0
 
 
-def _records(order: InitOrder, environ: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The section that a sample of records proposes, and what to say about it; nothing without a sample."""
+def _proposed(order: InitOrder, environ: Mapping[str, str]) -> tuple[Sequence[Record], Proposal | None]:
+    """A sample of records and the proposal for it; none if the order names no sample."""
+    were_framed = False
     if order.records is not None:
         records = of_file(order.records, SAMPLE)
     elif order.topic is not None:
-        from worker.kafka.reader import newest  # noqa: PLC0415 - only here does it ask a cluster
-
-        records = newest(load_client(None, environ).kafka, order.topic, SAMPLE)
+        records, were_framed = sample_of_topic(load_client(None, environ), order.topic, SAMPLE)
     else:
-        return "", []
-    proposal = proposed(load_scoring(None, environ), records, order.config.parent)
-    told = [f"{count(len(records), 'record')} looked at: confirm each line of [records] in it"]
-    if proposal.open:
-        told.append(f"it is not clear which field feeds {', '.join(proposal.open)}: complete these lines")
-    return f"\n{section_text(proposal, len(records))}", told
+        return (), None
+    return records, proposed(load_scoring(None, environ), records, order.config.parent, were_framed=were_framed)
+
+
+def _told(proposal: Proposal | None, looked_at: int) -> Iterator[str]:
+    """Yields the lines about the records."""
+    if proposal is not None:
+        yield f"{count(looked_at, 'record')} looked at: confirm each line of [records] in it"
+        if proposal.open:
+            yield f"it is not clear which field feeds {', '.join(proposal.open)}: complete these lines"
 
 
 def _rows(seen: Declared) -> Iterator[str]:

@@ -16,15 +16,14 @@ from rich.console import Console
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Record
 from worker.inference.model_loading import load_as_set
-from worker.kafka.reader import newest
 from worker.scorer import Scorer
 from worker.settings.for_commands import ScoringSettings, load_client, load_scoring, unset
 from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.terminal import aside, console, count, printable, say
-from worker.tools.first_settings import first_settings
+from worker.tools.records.first_settings import first_file, first_settings
 from worker.tools.records.options import InferOrder
 from worker.tools.records.proposal import Proposal
-from worker.tools.records.proposing import proposed, with_records
+from worker.tools.records.proposing import proposed, sample_of_topic, with_records
 from worker.tools.records.sample import of_file
 from worker.tools.records.section_text import section_text
 from worker.tools.records.shown import show_trial
@@ -42,10 +41,14 @@ def infer(order: InferOrder) -> int:
         os.environ, WORKER_MODEL__PATH=order.model, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers
     )
     settings, folder = load_scoring(order.config, environ), (order.output or order.config or Path()).parent
-    before = _before(order, environ, folder)
-    records = _sample(order, environ)
-    proposal = proposed(settings, records, folder)
-    text = before + section_text(proposal, len(records))
+    at_hand = _at_hand(order, folder)
+    records, were_framed = _sample(order, environ)
+    proposal = proposed(settings, records, folder, were_framed=were_framed)
+    if at_hand is not None:
+        text = at_hand + section_text(proposal, len(records))
+    else:
+        topic = {} if order.topic is None else {"WORKER_KAFKA__REQUEST_TOPICS": order.topic}
+        text = first_file(first_settings({**environ, **topic}).environ, folder, proposal, len(records))
     screen = aside() if order.output is None else console()
     why = _not_answered(screen, settings, proposal, records[-SHOWN:], folder)
     if order.output is None:
@@ -58,11 +61,10 @@ def infer(order: InferOrder) -> int:
     return 0
 
 
-def _before(order: InferOrder, environ: Mapping[str, str], folder: Path) -> str:
-    """The text before the section: the settings at hand, or first ones; nothing where only the section is printed."""
+def _at_hand(order: InferOrder, folder: Path) -> str | None:
+    """The settings at hand, before the section; empty where only that is printed; None without a file of settings."""
     if order.config is None:
-        topic = {} if order.topic is None else {"WORKER_KAFKA__REQUEST_TOPICS": order.topic}
-        return f"{first_settings({**environ, **topic}, folder).text}\n"
+        return None
     text = order.config.read_text(encoding="utf-8")
     if "records" in tomllib.loads(text):
         raise BadConfiguration(
@@ -71,20 +73,19 @@ def _before(order: InferOrder, environ: Mapping[str, str], folder: Path) -> str:
     if order.output is None:
         return ""
     if folder.resolve() != order.config.parent.resolve():
-        raise BadConfiguration(
-            f"--output {order.output}: paths in {order.config} are relative to its folder: write there"
-        )
+        raise BadConfiguration(f"--output {order.output}: must lie next to {order.config}, whose paths are relative")
     return f"{text}\n"
 
 
-def _sample(order: InferOrder, environ: Mapping[str, str]) -> Sequence[Record]:
+def _sample(order: InferOrder, environ: Mapping[str, str]) -> tuple[Sequence[Record], bool]:
+    """The records to look at, and whether they were framed."""
     if order.file is not None:
-        return of_file(order.file, order.sample)
-    kafka = load_client(order.config, environ).kafka
-    topics = [order.topic] if order.topic is not None else kafka.request_topics or ()
+        return of_file(order.file, order.sample), False
+    settings = load_client(order.config, environ)
+    topics = [order.topic] if order.topic is not None else settings.kafka.request_topics or ()
     if len(topics) != 1:
         raise unset("which topic has the records? --topic names it, or --file a file of some", order.config)
-    return newest(kafka, topics[0], order.sample)
+    return sample_of_topic(settings, topics[0], order.sample)
 
 
 def _not_answered(

@@ -16,6 +16,7 @@ from worker.tools.records.sample import Kind, Sample, is_picture
 
 TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 VALUE = "$value"
+_ENCODED = {"text": "texts", "bytes": "bytes", "registry": "framed, and their schemas in a registry"}
 _IMAGENET = (
     Entry("image", "mean", [0.485, 0.456, 0.406], "Of ImageNet: confirm that these are the training's."),
     Entry("image", "std", [0.229, 0.224, 0.225], "Likewise."),
@@ -38,8 +39,9 @@ class Proposal(NamedTuple):
 
     @property
     def open(self) -> Sequence[str]:
-        """The inputs for which nothing fits."""
-        return [entry.name for entry in self.entries if entry.value is None]
+        """The entries for which nothing fits."""
+        open_ones = [entry for entry in self.entries if entry.value is None]
+        return [one.name if one.table == "inputs" else f"{one.table}.{one.name}" for one in open_ones]
 
 
 def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: str | None, is_folder: bool) -> Proposal:
@@ -51,9 +53,7 @@ def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: s
     names = [spec.name for spec in signature.inputs]
     entries: list[Entry] = []
     if sample.encoding != "json":
-        entries.append(
-            Entry("", "encoding", sample.encoding, f"The values are no JSON objects, but {sample.encoding}.")
-        )
+        entries.append(Entry("", "encoding", sample.encoding, f"The values are {_ENCODED[sample.encoding]}."))
     if sample.envelope is not None:
         entries.append(Entry("", "envelope", sample.envelope, "The record is there, in its envelope."))
     rest = list(signature.inputs)

@@ -46,7 +46,7 @@ class Kind(StrEnum):
     PICTURE = "pictures in base64"
     NULL = "null"
     NUMBERS = "arrays of numbers"
-    OTHER = "arrays"
+    OTHER = "arrays or objects"
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Seen:
         self.kinds[kind] += 1
         if isinstance(value, list):
             self.lengths.add(len(value))
-        elif value is not None:
+        elif isinstance(value, str | int | float):
             self.hashes.add(hash(value))
         if isinstance(value, str):
             self.characters += len(value)
@@ -113,7 +113,7 @@ class Sample(NamedTuple):
     """Records, and what they are: the setting's `encoding` and `envelope`. `fields`: of objects; else none."""
 
     records: Sequence[Record]
-    encoding: Literal["json", "text", "bytes"]
+    encoding: Literal["json", "text", "bytes", "registry"]
     envelope: str | None
     fields: Sequence[Seen]
 
@@ -129,8 +129,14 @@ def of_file(path: File, most: int) -> list[Record]:
     return [Record(source, number, None, line, (), None) for number, line in enumerate(found, 1)]
 
 
-def sample_of(records: Sequence[Record]) -> Sample:
-    """Look at these records. Raises `BadConfiguration` if there are none, or if their schemas are in a registry."""
+def are_framed(records: Sequence[Record]) -> bool:
+    """True if these values begin as ones whose schema is in a registry do."""
+    return all((record.value or b"")[:1] == b"\0" for record in records)
+
+
+def sample_of(records: Sequence[Record], *, were_framed: bool = False) -> Sample:
+    """Look at these records. `were_framed`: they were read by a registry's schemas. Raises `BadConfiguration`."""
+    records = [record for record in records if record.value]
     if not records:
         raise BadConfiguration("there are no records to look at: name another topic, or a file with some")
     values = [record.value or b"" for record in records]
@@ -138,11 +144,11 @@ def sample_of(records: Sequence[Record]) -> Sample:
     if 2 * len(objects) >= len(values):
         envelope = next(filter(lambda name: _is_envelope(name, objects), _ENVELOPES), None)
         inner = objects if envelope is None else [_at(one, envelope) for one in objects]
-        return Sample(records, "json", envelope, look([one for one in inner if isinstance(one, dict)]))
-    if all(value[:1] == b"\0" for value in values):
-        raise BadConfiguration(
-            "the records are framed by a serializer with a schema registry: give a file of such records in JSON "
-            '(--file), and add `encoding = "registry"` to the settings that come of it'
+        return Sample(
+            records,
+            "registry" if were_framed else "json",
+            envelope,
+            look([one for one in inner if isinstance(one, dict)]),
         )
     is_text = all(map(_is_text, values))
     return Sample(records, "text" if is_text else "bytes", None, ())

@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from threading import Event
 
 from worker.app import GC_THRESHOLDS
-from worker.codecs.records.projection import from_json
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.inference.model import Model
@@ -55,7 +54,7 @@ def score(order: ScoreOrder) -> int:
     lanes, model = settings.batching.lanes, load_as_set(settings.model, settings.batching)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     _caution(model, settings.batching.max_batch_size)
-    began, scorer = time.monotonic(), Scorer(model, settings, from_texts if order.is_table else from_json)
+    began, scorer = time.monotonic(), Scorer(model, settings, from_texts if order.is_table else None)
     with ExitStack() as closing:
         portions, total = _portions(order, scorer, settings, closing)
         results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages))

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ import pytest
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
-from worker.core.failures import BadConfiguration, Code
+from tests.models import model, save
+from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
+from worker.inference.model_loading import load
 from worker.inference.records.image_headers import MOST_SCANS, MOST_SEGMENTS
 from worker.inference.records.images import Images, images_of
+from worker.inference.records.making import record_model
 from worker.inference.records.parts import Prepared
+from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
 
 PIXELS = TensorSpec("pixels", "UINT8", (3, 8, 8))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -454,3 +459,27 @@ def test_own_steps_replace_the_file(tmp_path: Path) -> None:
 
     np.testing.assert_array_equal(_made(TensorSpec("x", "FP32", (3, 8, 8)), path, value, scale=1.0), pixels_of(value))
     np.testing.assert_array_equal(_made(PIXELS, path, value), pixels_of(value))
+
+
+# In a model of records
+
+
+def test_a_model_of_pictures(tmp_path: Path) -> None:
+    """A model is served pictures; a wrong one is named by its row, and the others can run again."""
+    path = save(
+        model("float[batch, 3, 8, 8] x => float[batch, 3] y", "y = ReduceMean<axes=[2, 3], keepdims=0>(x)"), tmp_path
+    )
+    settings, batching = ModelSettings(path=path, device="cpu"), BatchingSettings(max_batch_size=4)
+    records: Any = RecordsSettings(image={"field": "$value", "scale": 1})
+    plain: Any = SimpleNamespace(**records.model_dump())
+    served = record_model(load(settings, max_batch_size=4), settings, batching, plain, {})
+    red, lime = (encoded(Image.new("RGB", (8, 8), colour)) for colour in ("red", "lime"))
+
+    outputs = served.run({"image": np.array([red, lime], object)})
+    failure = served.run({"image": np.array([red, b"%PDF", lime], object)})
+
+    assert [str(spec) for spec in served.signature.inputs] == ["image BYTES[batch]"]
+    assert not isinstance(outputs, RunFailure)
+    np.testing.assert_array_equal(outputs[0], [[255, 0, 0], [0, 255, 0]])
+    assert isinstance(failure, RunFailure)
+    assert {at: fault.code for at, fault in failure.faults.items()} == {1: Code.INVALID_ARGUMENT}

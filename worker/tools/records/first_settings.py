@@ -1,0 +1,54 @@
+"""The first settings of a worker for a model at hand: what `init` and `records infer` write. It runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from worker.inference.declared_signature import Declared
+from worker.inference.model_loading import inspect
+from worker.settings import load
+from worker.tools.records.proposal import Proposal
+from worker.tools.records.section_text import section_text
+from worker.tools.settings_file import settings_file
+
+# Values for settings that neither an option nor the environment has.
+_UNNAMED = {
+    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+    "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
+}
+
+
+class FirstSettings(NamedTuple):
+    """Settings as variables, and what the model's file says."""
+
+    environ: Mapping[str, str]
+    seen: Declared
+
+
+def first_settings(given: Mapping[str, str]) -> FirstSettings:
+    """The settings for the model of these variables. Raises `BadConfiguration`."""
+    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": Path(given["WORKER_MODEL__PATH"]).stem, **given}
+    unjudged = {name: value for name, value in environ.items() if not name.startswith("WORKER_REGISTRY__")}
+    seen = inspect(load(None, unjudged).model.model_copy(update={"fixed_batch": "pad"}))
+    if seen.fixed_rows is not None:  # the model was exported for this number of rows
+        rows = (
+            {"WORKER_BATCHING__MAX_BATCH_SIZE": "1"} if seen.fixed_rows == 1 else {"WORKER_MODEL__FIXED_BATCH": "pad"}
+        )
+        environ = {**rows, **environ}
+    return FirstSettings(environ, seen)
+
+
+def first_file(environ: Mapping[str, str], folder: Path, proposal: Proposal | None, looked_at: int) -> str:
+    """The text of a settings file in this folder, at its end the section that is proposed. Raises `BadConfiguration`.
+
+    `looked_at`: the records that it was proposed from.
+    """
+    if proposal is None:
+        return settings_file(load(None, environ), environ, folder)
+    encoding = proposal.section.get("encoding", "json")
+    settings = load(None, {**environ, "WORKER_RECORDS__ENCODING": encoding}).model_copy(update={"records": None})
+    return f"{settings_file(settings, environ, folder)}\n{section_text(proposal, looked_at)}"
