@@ -22,6 +22,7 @@ class PublishOrder:
 
     A line with `inputs` is a request, published as it stands.
     One with `value` is any record: `key`, `headers` and `value`, or these with `_base64` for bytes.
+    Where the settings have RECORDS, each line is a record, as it stands.
     """
 
     file: str | None = argument(None, "JSON lines; - reads them from standard input.", "FILE")
@@ -29,6 +30,14 @@ class PublishOrder:
     topic: str | None = option(None, "The topic; otherwise the settings' only request topic.", "TOPIC")
     key: str | None = option(
         None, "Key of requests without one of their own; {n} in it is the request's number.", "TEXT"
+    )
+    key_field: str | None = option(None, "Of records: the field that is the key; customer.id in an object.", "FIELD")
+    records: bool | None = option(
+        None,
+        "Each line is a record, as where the settings have RECORDS; or a line is a request or has `value`.",
+        None,
+        "--records/--no-records",
+        show_default=False,
     )
     rate: float | None = option(None, "Requests a second, steadily; else as fast as can be.", "N", min=0.001)
     wait: bool = flag(

@@ -229,7 +229,8 @@ def test_decimals_are_read_by_value() -> None:
         "a": Decimal("-0.01"),
         "b": Decimal("1.10"),
     }
-    for wrong in (of(b={"value": "secret"}), of(b={"value": "1" * 1001}), of(a={"scale": 2**31 - 1})):
+    texts = ["secret", "1" * 1001, "NaN", "-Infinity", "1e9999", ""]
+    for wrong in (*[of(b={"value": text}) for text in texts], of(a={"scale": 2**31 - 1})):
         assert refusal(wrong, schema_of(money))[:20] in ("b: expected a decima", "a: expected a decima")
 
 
@@ -255,6 +256,19 @@ def test_an_import_that_is_not_here_is_named(name: str) -> None:
 
     with pytest.raises(Reject, match=r"^schema 7 imports a file that is not here: "):
         ProtobufRecords(RegisteredSchema(7, None, "PROTOBUF", text), None)
+
+
+def test_messages_of_a_thousand_types_in_one_another_are_refused() -> None:
+    """The library makes all of their types."""
+    file = FileDescriptorProto(syntax="proto3")
+    for at in range(1000):
+        message = file.message_type.add(name=f"T{at}")
+        message.field.add(name="x", number=1, type=11, type_name=f".T{min(at + 1, 999)}")
+    text = base64.b64encode(file.SerializeToString()).decode()
+
+    why = refusal(FIRST, RegisteredSchema(7, None, "PROTOBUF", text))
+
+    assert why == "the record: nested too deeply (Protobuf, schema 7)"
 
 
 def test_a_file_may_be_referred_to_twice() -> None:
