@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from tests.unit.codecs.records.registry import compiled, schema_of
+from tests.unit.codecs.records.registry import Registry, compiled, framed_by, protobuf, schema_of
 from worker.codecs.records.framing import Frame
 from worker.codecs.records.protobuf import ProtobufRecords
 from worker.core.failures import Reject
@@ -113,6 +113,21 @@ def test_a_value_names_its_message_by_its_place() -> None:
     assert reader.read(b"\4\0\0" + line, FRAME) == {"number": 7}
     assert reader.read(line, Frame(7, 0, b"\4\0\0")) == {"number": 7}
     assert reader.read(b"\6\0\0\0", FRAME) == {"name": ""}
+
+
+@pytest.mark.parametrize(
+    "message", [Payment(id="a"), Other(flag=True), Line(number=7)], ids=["first", "other", "nested"]
+)
+def test_a_schema_of_several_files_and_messages_is_read_as_the_official_client_writes_it(message: Any) -> None:
+    """It registers the imports as references, and writes the place of the message."""
+    registry = Registry()
+    value, headers = registry.written(protobuf(registry, type(message)), message)
+    ((field, given),) = message.ListFields()
+
+    read = ProtobufRecords(registry.schema, [(field.name,)]).read(value, framed_by(value, headers))
+
+    assert read == {field.name: given}
+    assert [name for name, _ in registry.schema.references] == ["items.proto"]
 
 
 @pytest.mark.parametrize(
