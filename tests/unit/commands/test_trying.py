@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.models import model, save
-from tests.unit.registry.scripted import ScriptedRegistry, schema_page
+from tests.unit.registry.scripted import ABSENT, ScriptedRegistry, schema_page
 from tests.unit.test_settings import LEAST
 from worker.commands import trying
 from worker.commands.checking import _look_at_mapping
@@ -164,7 +164,8 @@ def test_of_a_registry_the_schemas_are_asked_and_none_is_registered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The answers are written by the schema that a worker would register; a record of an unknown one is refused."""
-    script = ScriptedRegistry({"/subjects/payments-value/versions/latest": schema_page(id=7, version=1)})
+    newest = "/subjects/payments-value/versions/latest"
+    script = ScriptedRegistry({newest: schema_page(id=7, version=1), "/schemas/ids/8": ABSENT})
 
     def opened(given: RegistrySettings) -> Registry:
         registry = Registry(given)
