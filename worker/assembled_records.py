@@ -14,8 +14,9 @@ from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.records.answer_fields import AnswerField
 from worker.codecs.records.answer_schemas import answer_schema, whole_record
 from worker.codecs.records.answers import record_form, schema_form
+from worker.codecs.records.declared_mapping import ALL, KEEP
 from worker.codecs.records.framed_values import FramedValues
-from worker.codecs.records.mapping import ALL, KEEP, RecordMapping
+from worker.codecs.records.mapping import RecordMapping
 from worker.codecs.records.projection import ReaderOf, from_json, from_objects
 from worker.codecs.records.served import ANSWER
 from worker.core.failures import BadConfiguration

@@ -185,7 +185,9 @@ def serving(reader: Reader, name: str) -> Iterator[None]:
 def test_every_block_is_tried() -> None:
     """A new block needs a test in one of these files, or a place in `ONLY_LOOKED_AT`."""
     tests = ("deploy/test_readme.py", "deploy/test_compose.py", "unit/inference/test_python_model.py")
-    source = "".join((ROOT / "tests" / name).read_text() for name in tests)
+    of_records = ("unit/test_records_page.py", "unit/inference/records/test_text.py")
+    functions = "unit/inference/records/test_functions.py"
+    source = "".join((ROOT / "tests" / name).read_text() for name in (*tests, *of_records, functions))
 
     untried = {found.name for found in PAGES if f'"{found.name}"' not in source}
 
