@@ -30,6 +30,10 @@ from worker.settings import ModelSettings, RecordsSettings, Settings
 _READERS: Mapping[str, ReaderOf | None] = {"json": from_json, "registry": from_objects, "text": None, "bytes": None}
 
 
+# The schema of a subject's answers with its id, for a worker that would write this one.
+AnswerSchemas = Callable[[str, RegisteredSchema], RegisteredSchema]
+
+
 class RecordSections(Protocol):
     """The sections that a mapping is made of."""
 
@@ -48,14 +52,17 @@ class RecordParts(NamedTuple):
     schemas: Schemas | None = None
 
 
-def record_parts(settings: Settings, signature: Signature, closing: ExitStack) -> RecordParts:
+def record_parts(
+    settings: Settings, signature: Signature, closing: ExitStack, of_answers: AnswerSchemas | None = None
+) -> RecordParts:
     """The parts for records of this signature. Raises `BadConfiguration`.
 
-    A registry is asked for the schemas of the topics, and given that of the answers, before the first record.
+    A registry is asked for the schemas of the topics, and given that of the answers, before the first record; or
+    `of_answers` gives the schema of a subject's answers.
     """
     skips_null = settings.kafka.null_value == "skip"
     if settings.records is not None and settings.records.encoding == "registry":
-        return _with_schemas(settings, settings.records, signature, closing, skips_null=skips_null)
+        return _with_schemas(settings, settings.records, signature, closing, of_answers, skips_null=skips_null)
     mapping = record_mapping(settings, signature, skips_null=skips_null)
     return RecordParts() if mapping is None else RecordParts(forms_of(mapping), mapping)
 
@@ -86,8 +93,14 @@ def forms_of(mapping: RecordMapping | None) -> Callable[[ReplyForm], AnswerForm]
     return lambda _: form
 
 
-def _with_schemas(
-    settings: Settings, records: RecordsSettings, signature: Signature, closing: ExitStack, *, skips_null: bool
+def _with_schemas(  # what `record_parts` has
+    settings: Settings,
+    records: RecordsSettings,
+    signature: Signature,
+    closing: ExitStack,
+    of_answers: AnswerSchemas | None,
+    *,
+    skips_null: bool,
 ) -> RecordParts:
     """The parts for records whose schema is in a registry. The answers are written in the same encoding."""
     from worker.registry.registry import Registry  # noqa: PLC0415  # its client is an extra
@@ -113,7 +126,9 @@ def _with_schemas(
         skips_null=skips_null,
     )
     subject = f"{settings.kafka.response_topic}-value"
-    form = _form_with_schema(record, signature, mapping, records.functions, partial(registry.of_answers, subject))
+    form = _form_with_schema(
+        record, signature, mapping, records.functions, partial(of_answers or registry.of_answers, subject)
+    )
     return RecordParts(lambda _: form, mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
 
 
