@@ -38,10 +38,6 @@ def try_newest(scorer: Scorer, settings: Settings, report: Report) -> Example:
     for topic in settings.kafka.request_topics:
         try:
             records = newest(settings.kafka, topic, TRIED)
-            if settings.registry is not None:
-                from worker.registry.framed_records import unframed  # noqa: PLC0415  # its client is an extra
-
-                records = unframed(records, settings.registry)
             answers = scorer.records(records)
         except BadConfiguration as unreadable:
             report.warn(f"the newest records of {topic} were not tried: {unreadable}")

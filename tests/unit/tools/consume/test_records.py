@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from tests.records_models import SCHEMA, as_avro, payments
+from tests.payments import SCHEMA, as_avro, payments
 from tests.unit.codecs.builders import record
 from tests.unit.registry.scripted import ScriptedRegistry, away, schema_page, settings
 from worker.core.records import Record
