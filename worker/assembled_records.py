@@ -116,6 +116,11 @@ def _with_schemas(  # what `record_parts` has
             f"WORKER_RECORDS__ENCODING: the registry has no schema of {subjects}, by which the answers' schema is "
             "made; register the records' schema, as their producer does"
         )
+    if records.answer.get(KEEP) == ALL and records.envelope is not None:
+        raise BadConfiguration(
+            f"[records.answer] keep: a record in the envelope {records.envelope} has no schema of its own, by which all "
+            "of it could be kept; name the fields to keep"
+        )
     if records.answer.get(KEEP) == ALL:
         records = records.model_copy(update={"answer": {**records.answer, KEEP: list(whole_record(record))}})
     mapping = RecordMapping(

@@ -123,6 +123,13 @@ class RecordMapping:
         envelope = () if self._envelope is None else self._envelope.path.steps
         return [envelope + wish.path.steps for wish in self._wishes() if not wish.path.is_of_record]
 
+    @property
+    def fields(self) -> Sequence[Wish]:
+        """The fields that are read, of a record with its envelope."""
+        envelope = () if self._envelope is None else self._envelope.path.steps
+        wishes = [wish for wish in self._wishes() if not wish.path.is_of_record]
+        return [wish._replace(path=Path((*envelope, *wish.path.steps))) for wish in wishes]
+
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
         for path in self._only:
