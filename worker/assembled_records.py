@@ -118,8 +118,8 @@ def _with_schemas(  # what `record_parts` has
         )
     if records.answer.get(KEEP) == ALL and records.envelope is not None:
         raise BadConfiguration(
-            f"[records.answer] keep: a record in the envelope {records.envelope} has no schema of its own, by which all "
-            "of it could be kept; name the fields to keep"
+            f"[records.answer] keep: a record in the envelope {records.envelope} has no schema of its own, by which it "
+            "could all be kept; name the fields to keep"
         )
     if records.answer.get(KEEP) == ALL:
         records = records.model_copy(update={"answer": {**records.answer, KEEP: list(whole_record(record))}})
