@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from worker.assembled_model import full_batch
+from worker.assembled_records import RecordParts, record_parts
 from worker.assembled_states import store_server
 from worker.codecs.codec import Codec
 from worker.codecs.examples import EncodingName, encode_request, encodings
@@ -82,8 +84,16 @@ def examined(
         report.add(refusal)
         return report
     report.settings = list(effective(settings))
+    with ExitStack() as closing:
+        _look_at_all(settings, report, closing, creates_topics=creates_topics, with_example=with_example)
+    return report
+
+
+def _look_at_all(
+    settings: Settings, report: Report, closing: ExitStack, *, creates_topics: bool, with_example: bool
+) -> None:
     model = _look_at_model(settings, report)
-    scorer = None if model is None or settings.records is None else _look_at_mapping(model, settings, report)
+    scorer = None if model is None or settings.records is None else _look_at_mapping(model, settings, report, closing)
     has_topics = _look_at_cluster(settings, report, creates_topics=creates_topics)
     if model is not None:
         _look_at_room(model, settings, report, model.signature if scorer is None else scorer.signature)
@@ -94,7 +104,6 @@ def examined(
         report.example = example if with_example else {}
     if settings.state.store is not None:
         _look_at_store(settings, report)
-    return report
 
 
 # The model
@@ -120,10 +129,17 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
     return model
 
 
-def _look_at_mapping(model: Model, settings: Settings, report: Report) -> Scorer | None:
-    """Judge the mapping of records. Returns what answers records by it."""
+def _look_at_mapping(model: Model, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
+    """Judge the mapping of records. Returns what answers records by it; `closing` closes it.
+
+    Of a registry it makes the schema of the answers, and does not register it.
+    """
+
+    def parts_of(signature: Signature) -> RecordParts:
+        return record_parts(settings, signature, closing, lambda _, wanted: wanted._replace(id=0))
+
     try:
-        scorer = Scorer(model, settings)
+        scorer = Scorer(model, settings, parts_of)
     except Stop as stop:
         report.add(stop)
         return None

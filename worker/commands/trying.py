@@ -24,7 +24,8 @@ def mapped(scorer: Scorer) -> Iterator[Row]:
     assert mapping is not None
     for spec in signature.inputs[:_MOST_INPUTS]:
         paths = mapping.fed_by[spec.name]
-        yield spec.name, f"{str(spec).partition(' ')[2]} of {_listed(list(map(str, paths))) or 'a constant'}"
+        source = f" from {_listed(list(map(str, paths)))}" if paths else ", a constant"
+        yield spec.name, f"{str(spec).partition(' ')[2]}{source}"
     if more := len(signature.inputs[_MOST_INPUTS:]):
         yield "…", f"and {count(more, 'input')} more"
     keeps = "the whole record" if mapping.keep == "all" else _listed(mapping.keep)
@@ -37,10 +38,6 @@ def try_newest(scorer: Scorer, settings: Settings, report: Report) -> Example:
     for topic in settings.kafka.request_topics:
         try:
             records = newest(settings.kafka, topic, TRIED)
-            if settings.registry is not None:
-                from worker.registry.framed_records import unframed  # noqa: PLC0415  # its client is an extra
-
-                records = unframed(records, settings.registry)
             answers = scorer.records(records)
         except BadConfiguration as unreadable:
             report.warn(f"the newest records of {topic} were not tried: {unreadable}")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.declared_signature import Declared
 from worker.tools.records.inputs import Entry, FieldsForInputs, is_id, written
 from worker.tools.records.sample import Kind, Sample, is_picture
 
@@ -44,12 +43,13 @@ class Proposal(NamedTuple):
         return [one.name if one.table == "inputs" else f"{one.table}.{one.name}" for one in open_ones]
 
 
-def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: str | None, is_folder: bool) -> Proposal:
-    """The proposal for a model and a sample.
+def propose(
+    signature: Signature, sample: Sample, *, takes_nan: bool, tokenizer: str | None, is_folder: bool
+) -> Proposal:
+    """The proposal for a model of this signature and a sample.
 
     `tokenizer`: the file of one, None without, or if the model's folder has it. `is_folder`: the answer comes from it.
     """
-    signature = declared.signature
     names = [spec.name for spec in signature.inputs]
     entries: list[Entry] = []
     if sample.encoding != "json":

@@ -11,6 +11,7 @@ from worker.core.records import Record
 from worker.inference.model_loading import inspect
 from worker.settings.for_commands import ClientSettings, ScoringSettings
 from worker.settings.records_section import RecordsSettings
+from worker.terminal.command_line import split_signature
 from worker.tools.records.proposal import Proposal, propose
 from worker.tools.records.sample import are_framed, sample_of
 
@@ -43,7 +44,7 @@ def proposed(
     model = settings.model
     beside = model.path.parent / TOKENIZER
     return propose(
-        inspect(model),
+        split_signature(inspect(model).signature, settings.state)[1],
         sample_of(records, were_framed=were_framed),
         takes_nan=model.non_finite_input == "allow",
         tokenizer=os.path.relpath(beside, folder) if beside.is_file() and not model.path.is_dir() else None,

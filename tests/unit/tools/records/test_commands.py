@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.models import model, save
+from tests.models import model, running_mean, save
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.settings import load
 from worker.tools.init.command import init
@@ -127,6 +127,19 @@ def test_a_proposal_that_the_model_refuses_is_printed_with_the_reason(folder: Pa
         inferred(output=Path("worker.toml"))
 
     assert 'field = "body"' in (folder / "worker.toml").read_text()
+
+
+def test_states_are_no_inputs_of_records(folder: Path) -> None:
+    """The worker feeds them itself; each record that is shown is the first of its key."""
+    save(running_mean(), folder)
+    lines(folder, [{"x": 2.5}])
+    (folder / "worker.toml").write_text(f'{KAFKA}[state]\ntensors = {{ sum_in = "sum_out", count_in = "count_out" }}\n')
+
+    assert inferred(model=None, config=Path("worker.toml"), output=Path("new.toml")) == 0
+
+    section = (folder / "new.toml").read_text().partition("[records]")[2]
+    assert 'x = "x"' in section
+    assert "sum_" not in section
 
 
 def test_without_a_mapping_there_is_nothing_to_try(folder: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.unit.tools.records.test_sample import JPEG, records
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.declared_signature import Declared
 from worker.tools.records.inputs import Entry
 from worker.tools.records.proposal import Proposal, propose
 from worker.tools.records.sample import sample_of
@@ -32,9 +31,8 @@ def proposed(
     tokenizer: str | None = None,
     is_folder: bool = False,
 ) -> Proposal:
-    declared = Declared(Signature("m", "1", tuple(inputs), tuple(outputs)), {}, None, [])
-    sample = sample_of(records(*values))
-    return propose(declared, sample, takes_nan=takes_nan, tokenizer=tokenizer, is_folder=is_folder)
+    signature, sample = Signature("m", "1", tuple(inputs), tuple(outputs)), sample_of(records(*values))
+    return propose(signature, sample, takes_nan=takes_nan, tokenizer=tokenizer, is_folder=is_folder)
 
 
 def inputs(spec: TensorSpec, *values: object, **more: Any) -> Entry:
@@ -133,6 +131,8 @@ def test_a_vector_takes_the_numeric_fields_if_there_are_as_many() -> None:
     assert inputs(vector, {"b": 1, "a": {"c": 2.5}, "d": "t"}).value == ["b", "a.c"]
     assert "confirm that it is the training's" in inputs(vector, {"b": 1, "a": 2}).said
     assert inputs(vector, {"id": 7, "b": 1, "a": 2}, {"id": 8, "b": 1, "a": 2}).value == ["b", "a"]
+    assert inputs(vector, {"id": 7, "b": 1, "is_a": True}).value == ["b", {"field": "is_a", "as": "boolean"}]
+    assert inputs(vector, {"id": 7, "b": 1}).value == ["id", "b"]
     assert inputs(vector, {"b": 1, "a": "2.5"}).value == ["b", {"field": "a", "as": "decimal"}]
 
 
