@@ -91,6 +91,15 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
 
 
+@pytest.mark.parametrize("text", ["NaN", "sNaN", "-Infinity", "1e400"])
+def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
+    """Whatever the model takes, because only a missing number is NaN."""
+    of = mapping(spec("FP64"), inputs={"x": {"field": "d", "as": "decimal"}}, takes_nan=True)
+    mapped = read(of, {"d": 1}, {"d": text}, {})
+    assert [str(row) for row in numbers(mapped.tensors[0], "<f8")] == ["[1.0]", "[nan]"]
+    assert mapped.faults == {1: f"d: expected {spec('FP64').values}"}
+
+
 @pytest.mark.parametrize(
     ("entry", "value", "number"),
     [
@@ -443,6 +452,7 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec(), {"inputs": {"x": "a[*].b"}}, "an array of any length is one dimension"),
         (spec("FP32", 2), {"inputs": {"x": "$key"}}, r"\$key is one element"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
+        (spec("UINT8"), {"inputs": {"x": {"field": "a", "names": {"b": 256}}}}, "names: each number must be a whole"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
         (spec(), {"rows": "$key"}, "is no array of the record"),
         (spec(), {"only": {"a": []}}, "only: a must have a list of values"),
