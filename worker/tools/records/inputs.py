@@ -62,7 +62,7 @@ class FieldsForInputs:
     def _by_name(self, spec: TensorSpec) -> Entry | None:
         name = _plain(spec.name)
         named = [seen for seen in self._free if _plain(seen.path.name) == name]
-        named.sort(key=lambda seen: (seen.path.name != spec.name, len(seen.path.steps)))
+        named.sort(key=lambda seen: (2 * seen.lacks > seen.of, seen.path.name != spec.name, len(seen.path.steps)))
         return next((entry for seen in named if (entry := self._entry(spec, seen)) is not None), None)
 
     def _only_one(self, spec: TensorSpec) -> Entry | None:

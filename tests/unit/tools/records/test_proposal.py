@@ -37,13 +37,14 @@ def inputs(spec: TensorSpec, *values: object, **more: Any) -> Entry:
 
 @pytest.mark.parametrize("dims", [(), (1,)])
 def test_an_input_takes_the_field_of_its_name_at_any_depth(dims: tuple[int, ...]) -> None:
-    """The equal name comes first, then the one nearest to the record, then one that is written in another way."""
+    """A field that most records have comes first, then the equal name, then the one nearest to the record."""
     age = spec("age_days", "FP32", *dims)
 
     assert inputs(age, {"a": {"age_days": 1}, "age_days": 2}).value == "age_days"
     assert inputs(age, {"a": {"b": {"age_days": 1}}, "c": {"age_days": 1}}).value == "c.age_days"
     assert inputs(age, {"ageDays": 1, "b": {"age_days": 1}}).value == "b.age_days"
     assert inputs(age, {"a": {"ageDays": 1}, "other": 5}).value == "a.ageDays"
+    assert inputs(age, {"age_days": 1}, *[{"a": {"age_days": 1}}] * 2).value["field"] == "a.age_days"
 
 
 def test_a_name_with_a_dot_is_a_list_of_names() -> None:
