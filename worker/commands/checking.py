@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from worker.assembled_model import full_batch
-from worker.assembled_records import RecordParts, record_parts
 from worker.assembled_states import store_server
 from worker.codecs.codec import Codec
 from worker.codecs.examples import EncodingName, encode_request, encodings
@@ -20,7 +19,7 @@ from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
 from worker.commands.report import Headers, Report, show
-from worker.commands.trying import mapped, try_newest
+from worker.commands.trying import look_at_mapping, try_newest
 from worker.core.batching.limits import Limit
 from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, RunFailure, Stop
@@ -37,7 +36,6 @@ from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
-from worker.scorer import Scorer
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
 from worker.state import StateLayout
@@ -93,7 +91,7 @@ def _look_at_all(
     settings: Settings, report: Report, closing: ExitStack, *, creates_topics: bool, with_example: bool
 ) -> None:
     model = _look_at_model(settings, report)
-    scorer = None if model is None or settings.records is None else _look_at_mapping(model, settings, report, closing)
+    scorer = None if model is None or settings.records is None else look_at_mapping(model, settings, report, closing)
     has_topics = _look_at_cluster(settings, report, creates_topics=creates_topics)
     if model is not None:
         _look_at_room(model, settings, report, model.signature if scorer is None else scorer.signature)
@@ -127,24 +125,6 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
     report.model = {name: text for name, text in facts.items() if text}
     report.warn(model.remark)
     return model
-
-
-def _look_at_mapping(model: Model, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
-    """Judge the mapping of records. Returns what answers records by it; `closing` closes it.
-
-    Of a registry it makes the schema of the answers, and does not register it.
-    """
-
-    def parts_of(signature: Signature) -> RecordParts:
-        return record_parts(settings, signature, closing, lambda _, wanted: wanted._replace(id=0))
-
-    try:
-        scorer = Scorer(model, settings, parts_of)
-    except Stop as stop:
-        report.add(stop)
-        return None
-    report.records = dict(mapped(scorer))
-    return scorer
 
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:

@@ -13,7 +13,6 @@ from tests.models import model, save
 from tests.unit.registry.scripted import ABSENT, ScriptedRegistry, schema_page
 from tests.unit.test_settings import LEAST
 from worker.commands import trying
-from worker.commands.checking import _look_at_mapping
 from worker.commands.report import Report
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition, Record, Rejection
@@ -184,7 +183,7 @@ def test_of_a_registry_the_schemas_are_asked_and_none_is_registered(
     framed = [record()._replace(offset=at, value=bytes([0, 0, 0, 0, at]) + bytes(8)) for at in (7, 8)]
 
     with ExitStack() as closing:
-        scorer = _look_at_mapping(load_as_set(settings.model, settings.batching), settings, report, closing)
+        scorer = trying.look_at_mapping(load_as_set(settings.model, settings.batching), settings, report, closing)
         assert scorer is not None
         answered, refused = scorer.records(framed)
 
@@ -202,7 +201,7 @@ def test_a_mapping_that_no_model_can_serve_is_a_problem(settings: Settings) -> N
     wrong = settings.records.model_copy(update={"inputs": {"z": "a"}})
     report = Report()
 
-    found = _look_at_mapping(
+    found = trying.look_at_mapping(
         load_as_set(settings.model, settings.batching),
         settings.model_copy(update={"records": wrong}),
         report,

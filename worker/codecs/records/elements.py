@@ -148,7 +148,12 @@ class Element:
         return narrow
 
     def _decimals(self, values: Values, faults: Faults) -> Array:
-        return self._narrow(np.array([np.nan if value is None else float(value) for value in values]), faults)
+        numbers = np.array([np.nan if value is None else _number(value) for value in values])
+        if not np.isfinite(numbers).all():
+            for at, value in enumerate(values):
+                if isinstance(value, Decimal) and (value.is_snan() or (value.is_finite() and np.isinf(numbers[at]))):
+                    faults[at] = self.expected
+        return self._narrow(numbers, faults)
 
     def _named(self, values: Values, faults: Faults) -> Array:
         names = self.source.names
@@ -192,6 +197,11 @@ def _whole(spec: TensorSpec) -> Any:
     if limits.max < _INT64.max:
         return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
     return int
+
+
+def _number(value: Any) -> float:
+    """A decimal as FP64. A signalling NaN raises wherever it is used as a number."""
+    return np.nan if isinstance(value, Decimal) and value.is_snan() else float(value)
 
 
 def _microseconds(value: datetime | float, epoch: str | None) -> int:

@@ -195,7 +195,7 @@ class RecordMapping:
     ) -> tuple[Mapped, dict[int, str]]:
         """The tensors of the records at these indexes, and what is wrong in them, by their place among these."""
         rest, wrong = iter(columns), dict[int, str]()
-        rows = None if self._rows is None else self._row_counts(next(rest), wrong)
+        rows = None if self._rows is None else self._row_counts(self._rows, next(rest), wrong)
         keys = None if self._key is None else [str(key).encode() for key in next(rest)]
         kept: Sequence[Any] | None = [next(rest) for _ in self._kept] or None
         for path in self._added:
@@ -210,9 +210,9 @@ class RecordMapping:
         tensors, dims = [each.tensors for each in made], [each.dims for each in made]
         return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
 
-    def _row_counts(self, column: Column, wrong: Faults) -> list[int]:
+    def _row_counts(self, rows: Path, column: Column, wrong: Faults) -> list[int]:
         for at in [at for at, array in enumerate(column) if not array]:
-            wrong.setdefault(at, f"{self._rows}: expected an array with an element")
+            wrong.setdefault(at, f"{Path(rows.steps[:-1])}: expected an array with an element")
         return list(map(len, column))
 
     def _passed_over(

@@ -21,6 +21,7 @@ from functools import partial
 from threading import Event
 
 from worker.app import GC_THRESHOLDS
+from worker.codecs.records.answers import Keep
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.inference.model import Model
@@ -58,7 +59,7 @@ def score(order: ScoreOrder) -> int:
     began, scorer = time.monotonic(), _scorer(order, model, settings)
     with ExitStack() as closing:
         portions, total = _portions(order, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages))
+        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages, _kept(scorer)))
         with _bar(order, total) as show, _stop_signal() as is_stopped:
             for outcomes in _ahead(portions, scorer, lanes + 1, is_stopped):
                 results.write(outcomes)
@@ -77,6 +78,10 @@ def score(order: ScoreOrder) -> int:
 def _scorer(order: ScoreOrder, model: Model, settings: ScoringSettings) -> Scorer:
     reader_of = from_texts if order.is_table else None
     return Scorer(model, settings, partial(parts_as_json, settings, reader_of=reader_of))
+
+
+def _kept(scorer: Scorer) -> Keep | None:
+    return None if scorer.mapping is None else scorer.mapping.keep
 
 
 def _ahead(portions: Iterator[Portion], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:

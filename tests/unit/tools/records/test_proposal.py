@@ -24,15 +24,9 @@ def spec(name: str, datatype: str = "FP32", *dims: int | None) -> TensorSpec:
 
 
 def proposed(
-    inputs: Sequence[TensorSpec],
-    *values: object,
-    outputs: Sequence[TensorSpec] = (SCORE,),
-    takes_nan: bool = False,
-    tokenizer: str | None = None,
-    is_folder: bool = False,
+    inputs: Sequence[TensorSpec], *values: object, outputs: Sequence[TensorSpec] = (SCORE,), **more: Any
 ) -> Proposal:
-    signature, sample = Signature("m", "1", tuple(inputs), tuple(outputs)), sample_of(records(*values))
-    return propose(signature, sample, takes_nan=takes_nan, tokenizer=tokenizer, is_folder=is_folder)
+    return propose(Signature("m", "1", tuple(inputs), tuple(outputs)), sample_of(records(*values)), **more)
 
 
 def inputs(spec: TensorSpec, *values: object, **more: Any) -> Entry:
@@ -179,7 +173,7 @@ def test_an_encoder_takes_the_longest_text() -> None:
 
     assert proposal.section["text"] == {"field": "body", "tokenizer": "tokenizer.json"}
     assert "45 characters on average" in proposal.entries[0].said
-    assert proposed(ENCODER, b"a text", is_folder=True).section == {"encoding": "text", "text": {"field": "$value"}}
+    assert proposed(ENCODER, b"a text", has_answer=True).section == {"encoding": "text", "text": {"field": "$value"}}
     assert proposed(ENCODER, {"a": 1}).open == ["text.field"]
 
 
@@ -189,7 +183,7 @@ def test_a_picture_is_found_in_base64_or_as_the_whole_value() -> None:
     inside = proposed([pixels], {"photo": base64.b64encode(JPEG).decode()}).section["image"]
 
     assert (inside["field"], inside["mean"]) == ("photo", [0.485, 0.456, 0.406])
-    assert proposed([pixels], JPEG, is_folder=True).section["image"] == {"field": "$value"}
+    assert proposed([pixels], JPEG, has_image_steps=True).section["image"] == {"field": "$value"}
     assert proposed([spec("pixels", "UINT8", 224, 224, 3)], JPEG).section["image"] == {"field": "$value"}
     assert proposed([pixels], {"a": 1}).open == ["pixels"]
 
@@ -207,7 +201,7 @@ def test_a_picture_is_found_in_base64_or_as_the_whole_value() -> None:
 def test_an_output_becomes_the_field_that_its_name_suggests(output: TensorSpec, answer: Mapping[str, object]) -> None:
     """A folder says it itself."""
     assert proposed([spec("x")], {"x": 1}, outputs=[output]).section["answer"] == answer
-    assert "answer" not in proposed([spec("x")], {"x": 1}, outputs=[output], is_folder=True).section
+    assert "answer" not in proposed([spec("x")], {"x": 1}, outputs=[output], has_answer=True).section
 
 
 def test_the_answer_keeps_the_records_id() -> None:
