@@ -7,16 +7,20 @@ what the model, which gives back its inputs, must answer where a spoilt record i
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from tests.models import model
+from tests.photos import photo
 
 CANARY = "kanarienvogel"  # in values: no message may repeat it
 LARGE = 900_000  # bytes: about what a topic takes
@@ -193,3 +197,57 @@ def single(number: float) -> float:
     found = float(np.float32(number))
     assert math.isfinite(found), f"{number} was taken for a finite FP32"
     return found
+
+
+def hostile_texts() -> Iterator[bytes]:
+    """Yields JSON with texts as `body` that cost a careless tokenizer time or memory, or that it cannot take."""
+    size = LARGE // 2
+    texts = [
+        *("", " ", "\0", "\t\n\r", "the", "[MASK]", "[CLS] [SEP] [PAD]", "\u200b", "\u202e", "e" + "\u0301" * 2000),
+        *(letter * size for letter in ("a", " ", "the ", "a ", ".", "[MASK]", "[", "\0", "0")),
+        *(sign * (size // 6) for sign in ("é", "猫", "🐈", "👩‍👩‍👧", "\u0301", "\u200d", "ﷺ", "\u00a0", "ǆ")),
+        "".join(map(chr, range(1, 0xD800))),
+        " ".join(f"word{n}" for n in range(60_000)),
+        ("x" * 5000 + " ") * (size // 5001),
+        "the " * 255 + "x" * size,
+    ]
+    for text in texts:
+        yield json.dumps({"id": 1, "body": text}).encode()
+        yield json.dumps({"id": 1, "body": text}, ensure_ascii=False).encode()
+    for value in VALUES + ODD:
+        yield f'{{"id": 1, "body": {value}}}'.encode("utf-8", "surrogatepass")
+
+
+def hostile_pictures() -> Iterator[bytes]:
+    """Yields pictures that are none, that are cut or spoilt, and that claim more than they should."""
+    right = photo(np.random.default_rng(1), 64, 48)
+    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "ICO"):
+        whole = saved(right, kind)
+        yield whole
+        yield from (whole[: len(whole) * part // 5] for part in range(1, 5))
+        for seed in range(6):
+            spoilt_one = bytearray(whole)
+            for at in np.random.default_rng(seed).integers(0, len(whole), 20):
+                spoilt_one[at] ^= 1 + seed * 37
+            yield bytes(spoilt_one)
+    for side in (1, 2, 4_000, 13_000, 60_000):
+        yield saved(Image.new("1", (side, 1)), "PNG")
+        yield saved(Image.new("1", (1, side)), "PNG")
+    for side in (4_000, 9_000, 13_000):  # a bomb: some kilobytes that are up to half a gigabyte
+        yield saved(Image.new("L", (side, side)), "PNG", compress_level=9)
+    yield saved(Image.new("RGB", (9_000, 9_000)), "JPEG", quality=1)
+    yield saved(Image.new("RGB", (16_383, 8_000)), "WEBP", quality=0, method=0)
+    claims = bytearray(saved(right, "PNG"))
+    for wide, high in ((2**31 - 1, 2**31 - 1), (0, 0), (2**32 - 1, 1), (1, 2**31 - 1)):
+        claims[16:24] = wide.to_bytes(4) + high.to_bytes(4)
+        claims[29:33] = zlib.crc32(claims[12:29]).to_bytes(4)
+        yield bytes(claims)
+    yield from (b"x", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"RIFF\xff\xff\xff\xffWEBPVP8 ", b"<svg/>")
+    yield from (b"%PDF-1.7", b"\xff" * LARGE, b"\0" * LARGE, b"\xff\xd8" + b"\xff\xe1\xff\xff" + b"x" * LARGE)
+
+
+def saved(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    """The picture in this format."""
+    file = io.BytesIO()
+    (picture.convert("P") if kind == "GIF" else picture).save(file, kind, **options)
+    return file.getvalue()

@@ -168,12 +168,8 @@ class RecordScene(Scene):
 
 def latencies(kafka: Cluster, scene: Scene, partition: int) -> list[float]:
     """The seconds from each request of this partition until its answer was produced, by the records' timestamps."""
-    asked = _stamps(kafka, scene.topic)
-    return [
-        (stamp - asked[source]) / 1000
-        for stamp, source in _answered(kafka, scene.response_topic)
-        if source.partition == partition
-    ]
+    asked, answered = _stamps(kafka, scene.topic), _answered(kafka, scene.response_topic)
+    return [(answered[at] - stamp) / 1000 for at, stamp in sorted(asked.items()) if at.partition == partition]
 
 
 def _stamps(kafka: Cluster, topic: str) -> dict[Position, int]:
@@ -183,10 +179,13 @@ def _stamps(kafka: Cluster, topic: str) -> dict[Position, int]:
     }
 
 
-def _answered(kafka: Cluster, topic: str) -> Iterator[tuple[int, Position]]:
+def _answered(kafka: Cluster, topic: str) -> dict[Position, int]:
+    found: dict[Position, int] = {}
     for message in _messages(kafka, topic):
-        topic_of, partition, offset = dict(message.headers() or [])["source"].decode().split("/")
-        yield message.timestamp()[1], Position(topic_of, int(partition), int(offset))
+        headers: Any = message.headers()
+        of, partition, offset = dict(headers)["source"].decode().split("/")
+        found[Position(of, int(partition), int(offset))] = message.timestamp()[1]
+    return found
 
 
 def _messages(kafka: Cluster, topic: str) -> Iterator[Message]:

@@ -7,11 +7,29 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from tests import bert
 from tests.kafka.checker import Answer
 from tests.kafka.cluster import Cluster, Sent
-from tests.kafka.hostile_records import CANARY, GOOD, RECORDS, as_held, echo, hostile, read, right_fields, written
+from tests.kafka.hostile_records import (
+    CANARY,
+    GOOD,
+    LARGE,
+    RECORDS,
+    as_held,
+    echo,
+    hostile,
+    hostile_pictures,
+    hostile_texts,
+    read,
+    right_fields,
+    written,
+)
 from tests.kafka.record_scene import RecordScene, latencies, settings_of
 from tests.kafka.replica import Replica
+from tests.models import model
 
 MIB = 1 << 20
 ALONE = 400  # records before the hostile ones come
@@ -83,3 +101,49 @@ def test_every_hostile_record_is_answered_and_no_other_waits(kafka: Cluster, tmp
                 right += 1
                 assert as_held(read(found.value or b"")) == right_fields(value), value[:300]
         assert right > 100
+
+
+@pytest.mark.slow
+def test_every_hostile_text_is_answered_and_no_other_waits(kafka: Cluster, tmp_path: Path) -> None:
+    """A text has one vector of length 1, or is refused."""
+    bert.folder(tmp_path / "encoder", bert.random_weights(), 4, bert.word_tokenizer())
+    values = [value for value in hostile_texts() if len(value) < LARGE + 1000]
+    settings = settings_of(
+        text={"field": "body"}, answer={"keep": ["id"], "vector": {"mean": "last_hidden_state", "normalize": True}}
+    )
+    settings["MODEL__PATH"] = str(tmp_path / "encoder")
+    with RecordScene(kafka, tmp_path, settings, partitions=2) as scene:
+        answers = disturbed(kafka, scene, scene.replica(), values, b'{"id": 0, "body": "the cat sat on the mat"}')
+
+        expect_answered_or_refused(answers, values)
+        for found in answers:
+            if not found.is_error:
+                vector = json.loads(found.value or b"")["vector"]
+                assert len(vector) == 32
+                assert abs(np.linalg.norm(vector) - 1) < 1e-3
+
+
+@pytest.mark.slow
+def test_every_hostile_picture_is_answered_and_no_other_waits(kafka: Cluster, tmp_path: Path) -> None:
+    """A picture has its mean colour, or is refused before it takes memory."""
+    values = [value for value in hostile_pictures() if len(value) < LARGE + 1000]
+    colours = model("float[batch, 3, 32, 32] x => float[batch, 3] y", "y = ReduceMean<axes=[2, 3], keepdims=0>(x)")
+    settings = settings_of(encoding="bytes", image={"field": "$value", "scale": 1.0}, answer={"colour": "y"})
+    with RecordScene(kafka, tmp_path, settings, model=colours, partitions=2) as scene:
+        answers = disturbed(kafka, scene, scene.replica(), values, values[0])
+
+        expect_answered_or_refused(answers, values)
+        for found in answers:
+            assert found.is_error or len(json.loads(found.value or b"")["colour"]) == 3
+
+
+def expect_answered_or_refused(answers: Sequence[Answer], values: Sequence[bytes]) -> None:
+    """Fail the test unless each value has one answer each time, or an error that is its own."""
+    assert len(set(values)) >= 90
+    assert sorted(found.source.offset for found in answers if found.source) == list(range(3 * len(values)))
+    refused = [found for found in answers if found.is_error]
+    assert {found.headers["error-code"] for found in refused} <= CODES, [
+        (found.source, found.value) for found in refused if found.headers["error-code"] not in CODES
+    ][:5]
+    assert 0 < len(refused) < len(answers)
+    assert not any(CANARY.encode() in (found.value or b"") for found in refused)

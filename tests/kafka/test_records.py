@@ -242,7 +242,7 @@ def test_a_record_of_many_rows_is_cut_and_joined_and_a_bad_row_is_one_record_s_e
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
     """Records have more rows than a batch; one has no element, one a text, and one a number that the model fails on."""
-    settings = {**settings_of(**ITEMS), "BATCHING__MAX_BATCH_SIZE": "16"}
+    settings = {**settings_of(**ITEMS), "BATCHING__MAX_BATCH_SIZE": "16", "BATCHING__MAX_REQUEST_ROWS": "10000"}
     records = [order_of(number, rows) for number, rows in enumerate([1, 40, 3, 16, 17, 1000, 2] * 5)]
     wrong = {
         4: (order_of(4, 0), "INVALID_ARGUMENT", "items: expected an array with an element"),
