@@ -324,6 +324,8 @@ def test_a_number_in_a_key_is_a_text_there() -> None:
         2: "$key: expected a whole number, got a text",
         3: "$key: not UTF-8",
     }
+    hour = mapping(spec("INT64"), inputs={"x": {"field": "$timestamp", "as": "hour"}})  # its unit is Kafka's
+    assert numbers(read(hour, {}).tensors[0], "<i8") == [[22]]
     optional = mapping(inputs={"x": {"field": "$headers.h", "default": 3}}, reader_of=None)
     assert numbers(optional.read([b""], [record(b"")]).tensors[0]) == [[3]]
 
