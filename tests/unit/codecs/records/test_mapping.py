@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
+from worker.codecs.records.inputs import MOST_REPEATED
 from worker.codecs.records.projection import ReaderOf, from_json, from_objects
 from worker.codecs.records.served import DEEPEST
 from worker.core.block import Block
@@ -278,6 +279,27 @@ def test_a_fault_in_a_row_is_its_records() -> None:
     assert mapped.good == []
     assert sorted(mapped.faults) == [0, 1]
     assert mapped.faults[1] == "items: expected an array with an element"
+    arrays = mapping(spec("FP32", None, name="v"), spec("FP32", 2, name="w"), rows="items", inputs={"w": "w"})
+    mapped = read(
+        arrays, {"items": [{"v": [1]}], "w": [2, 3]}, {"items": [{"v": [1]}], "w": [2]}, {"items": [], "w": [2, 3]}
+    )
+    assert mapped.faults == {1: "w: expected an array of shape [2]", 2: "items: expected an array with an element"}
+    assert [numbers(column) for column in mapped.tensors] == [[[1]], [[2, 3]]]
+
+
+def test_a_record_repeats_no_more_than_a_bounded_number_of_elements() -> None:
+    """Else a small record with many rows, each of which has a long array, takes all memory."""
+    rows, length = 2, MOST_REPEATED // 2
+    long: dict[str, Any] = {"items": [{}] * rows, "v": [1] * length, "w": [{"n": 1}] * length}
+    for entry, path in (("v", "v"), ("w[*].n", "w[*].n")):
+        of = mapping(spec("FP32", None), rows="items", inputs={"x": entry})
+        longer = {name: [*items, items[-1]] for name, items in long.items()}
+        mapped = read(of, long, longer, {"items": [{}], "v": [2], "w": [{"n": 2}]})
+        assert mapped.faults == {1: f"{path}: expected at most 131,072 elements in all rows of the record"}
+        assert list(map(len, mapped.tensors[0])) == [4 * MOST_REPEATED, 4]
+    constant = mapping(spec("FP32", length), rows="items", inputs={"x": {"value": 1}})
+    assert list(read(constant, long).good) == [0]
+    assert why(constant, {"items": [{}] * 3}).startswith("x: expected at most 131,072 elements")
 
 
 # What is around
@@ -304,6 +326,8 @@ def test_a_number_in_a_key_is_a_text_there() -> None:
         2: "$key: expected a whole number, got a text",
         3: "$key: not UTF-8",
     }
+    hour = mapping(spec("INT64"), inputs={"x": {"field": "$timestamp", "as": "hour"}})  # its unit is Kafka's
+    assert numbers(read(hour, {}).tensors[0], "<i8") == [[22]]
     optional = mapping(inputs={"x": {"field": "$headers.h", "default": 3}}, reader_of=None)
     assert numbers(optional.read([b""], [record(b"")]).tensors[0]) == [[3]]
 
