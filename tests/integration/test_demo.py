@@ -25,7 +25,7 @@ raise SystemExit(demo(DemoOrder(stay=True), scale=0.1))
 
 
 def test_the_demo_answers_everything_and_loses_nothing_by_a_kill() -> None:
-    """Every request has an answer, and every broken one its error.
+    """Every request has an answer, and every broken one its error, and so has every payment.
 
     With `--stay` the live page has data. Ctrl-C, which all processes of a terminal hear, is a good end.
     """
@@ -54,6 +54,8 @@ def test_the_demo_answers_everything_and_loses_nothing_by_a_kill() -> None:
     assert "640 requests, 6 of them broken: 0 missing. " in shown
     assert re.search(r"\d+ answers came twice", shown)
     assert "the value is not JSON" in shown
+    assert '"score":0.8898261,"label":"fraud"}' in shown
+    assert '{"error":"amount: expected a number, got a text"}' in shown
     assert " profile --model " in shown
 
 

@@ -165,7 +165,7 @@ def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     """Cases: a wrong key, a table in capitals, and a stray value."""
     config = tmp_path / "worker.toml"
     config.write_text("stray = 1\n[batching]\nlinger = 2\n[BATCHING]\nlanes = 2\n[kafka]\nfetch-min-bytes = 5\n")
-    tables = "tables are kafka, model, batching, delivery, state, telemetry"
+    tables = "tables are kafka, model, batching, delivery, state, telemetry, records, registry"
     own = "and librdkafka's own keys stand in [kafka.config]"
 
     assert refused({}, config) == [

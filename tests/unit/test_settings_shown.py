@@ -38,6 +38,22 @@ def test_what_was_set_is_told_from_what_is_a_default() -> None:
     assert shown["WORKER_KAFKA__ALLOW_PLAINTEXT"].text == "false"
 
 
+def test_a_mapping_of_records_is_shown_as_it_was_set() -> None:
+    """It has names of fields and no secrets, whatever they are called; without one there is no such section."""
+    given = {
+        "WORKER_RECORDS__INPUTS": '{"token": "card.token", "x": ["a", {"field": "b", "default": 0}]}',
+        "WORKER_RECORDS__TEXT": '{"field": "body", "max_tokens": 64}',
+    }
+
+    shown = {setting.name: setting for setting in effective(load(None, MINIMUM | given))}
+
+    assert shown["WORKER_RECORDS__INPUTS"].text == 'token=card.token, x=["a", {"field": "b", "default": 0}]'
+    assert shown["WORKER_RECORDS__TEXT"].text == "field=body, max_tokens=64"
+    assert shown["WORKER_RECORDS__ENCODING"] == ("WORKER_RECORDS__ENCODING", "json", True)
+    assert shown["WORKER_RECORDS__KEY"].value is None
+    assert not [one.name for one in effective(load(None, MINIMUM)) if one.name.startswith("WORKER_RECORDS__")]
+
+
 def test_no_secret_is_shown() -> None:
     """This holds for our own secrets, and for those passed through to the client."""
     config = (

@@ -73,7 +73,7 @@ def folder_of(path: Path) -> Folder | None:
         return _read(path)
     parent = path.parent
     beside = [parent, parent.parent] if parent.name == "onnx" else [parent]
-    return next((_read(folder) for folder in beside if _is_model(_json(folder / "config.json"))), None)
+    return next((_read(folder) for folder in beside if _is_model(_object(folder / "config.json"))), None)
 
 
 def _is_model(config: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ def _is_model(config: Mapping[str, Any]) -> bool:
 
 
 def _read(path: Path) -> Folder:
-    config = _json(path / "config.json")
+    config = _object(path / "config.json")
     modules = _modules(path)
     kinds = [kind for kind, _ in modules]
     labels = _labels(config)
@@ -90,8 +90,8 @@ def _read(path: Path) -> Folder:
     return Folder(
         path,
         tokenizer=_file(path / "tokenizer.json"),
-        max_tokens=_limit(_json(path / "sentence_bert_config.json").get("max_seq_length"))
-        or _limit(_json(path / "tokenizer_config.json").get("model_max_length")),
+        max_tokens=_limit(_object(path / "sentence_bert_config.json").get("max_seq_length"))
+        or _limit(_object(path / "tokenizer_config.json").get("model_max_length")),
         positions=_positions(config),
         pad_token=pad if _is_count(pad) else None,
         pooling=_pooling(path, modules),
@@ -107,15 +107,19 @@ def _file(path: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """The object in this file; an empty one if there is none. Raises `BadConfiguration` for a broken file."""
+def _object(path: Path) -> Mapping[str, Any]:
+    """The JSON object in this file; an empty one without a file. Raises `BadConfiguration`."""
+    found = _json(path)
+    return found if isinstance(found, dict) else {}
+
+
+def _json(path: Path) -> object:
     try:
-        found = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return None
     except (OSError, ValueError, RecursionError) as error:
         raise BadConfiguration(f"{path} cannot be read: {error}; copy the folder anew") from error
-    return found if isinstance(found, dict) else {"modules": found}
 
 
 def _is_count(value: object) -> bool:
@@ -136,12 +140,13 @@ def _positions(config: Mapping[str, Any]) -> int | None:
 
 def _modules(path: Path) -> Sequence[tuple[str, str]]:
     """The modules of sentence-transformers in their order: the last part of the name, and the folder."""
-    found = _json(path / "modules.json").get("modules", ())
-    return [(str(one["type"]).rpartition(".")[2], str(one.get("path", ""))) for one in found if "type" in one]
+    given = _json(path / "modules.json")
+    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    return [(str(one.get("type")).rpartition(".")[2], str(one.get("path", ""))) for one in found]
 
 
 def _pooling(path: Path, modules: Sequence[tuple[str, str]]) -> str | None:
-    config = _json(path / dict(modules).get("Pooling", "1_Pooling") / "config.json")
+    config = _object(path / dict(modules).get("Pooling", "1_Pooling") / "config.json")
     if isinstance(named := config.get("pooling_mode"), str):
         return named
     modes = [name.removeprefix(_MODE) for name, is_on in config.items() if name.startswith(_MODE) and is_on is True]

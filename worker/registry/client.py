@@ -6,6 +6,7 @@ registry's, as of a proxy whose registry is away, is no verdict on a schema.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ except ImportError as missing:
         "extra, pip install '.[registry]'"
     ) from missing
 
+logging.getLogger(httpx.__name__).setLevel(logging.WARNING)  # it logs each request otherwise
 # The most schemas that one schema may refer to, in all: each costs a question.
 MOST_REFERENCES = 200
 TYPES: tuple[SchemaType, ...] = ("AVRO", "PROTOBUF", "JSON")

@@ -44,6 +44,7 @@ class ClientSettings(Sections):
     """The settings of commands that publish or read. `load_client` makes them."""
 
     kafka: ClientKafkaSettings
+    records: RecordsSettings | None = None
     registry: RegistrySettings | None = None
 
 

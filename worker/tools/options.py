@@ -22,6 +22,7 @@ class PublishOrder:
 
     A line with `inputs` is a request, published as it stands.
     One with `value` is any record: `key`, `headers` and `value`, or these with `_base64` for bytes.
+    Where the settings have RECORDS, each line is a record, as it stands.
     """
 
     file: str | None = argument(None, "JSON lines; - reads them from standard input.", "FILE")
@@ -29,6 +30,14 @@ class PublishOrder:
     topic: str | None = option(None, "The topic; otherwise the settings' only request topic.", "TOPIC")
     key: str | None = option(
         None, "Key of requests without one of their own; {n} in it is the request's number.", "TEXT"
+    )
+    key_field: str | None = option(None, "Of records: the field that is the key; customer.id in an object.", "FIELD")
+    records: bool | None = option(
+        None,
+        "Each line is a record, as where the settings have RECORDS; or a line is a request or has `value`.",
+        None,
+        "--records/--no-records",
+        show_default=False,
     )
     rate: float | None = option(None, "Requests a second, steadily; else as fast as can be.", "N", min=0.001)
     wait: bool = flag(
@@ -92,7 +101,9 @@ class ScoreOrder:
             show_default=False,
         ),
     ]
-    output: Path | None = option(None, "Where answers go: .npy for rows, else JSON lines.", "FILE", "--output", "-o")
+    output: Path | None = option(
+        None, "Where answers go: .npy for rows, .csv for records, else JSON lines.", "FILE", "--output", "-o"
+    )
     batch_size: int | None = option(None, "Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.", min=1)
     force: bool = flag("--force", "Write over files that are there already.")
     config: Config = None
@@ -129,6 +140,8 @@ class ScoreOrder:
             raise BadConfiguration(f"{self.file}: there is no such file")
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(f"{self.output}: only rows of a .npy or .npz are answered as .npy")
+        if self.output is not None and self.output.suffix == ".parquet":
+            raise BadConfiguration(f"{self.output}: answers are written as JSON lines or .csv: give such a name")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,4 +248,5 @@ def test_a_file_that_was_cut_short_is_named(held: Any, tmp_path: Path) -> None:
 def test_numbers_of_another_kind_are_left_out(tmp_path: Path) -> None:
     config = {"max_position_embeddings": "512", "pad_token_id": True, "id2label": ["a"]}
 
-    assert folder_of(with_files(tmp_path, {"config.json": config})) == Folder(tmp_path)
+    assert folder_of(with_files(tmp_path, {"config.json": config, "modules.json": [7]})) == Folder(tmp_path)
+    assert folder_of(with_files(tmp_path, {"config.json": [config], "modules.json": {}})) == Folder(tmp_path)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal
-from worker.core.records import Partition
+from worker.core.records import Partition, Record
 from worker.kafka import reader
-from worker.kafka.reader import Reader
+from worker.kafka.reader import Reader, newest
 
 ELECTED = KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)
 NOT_NAMED = KafkaError(KafkaError._UNKNOWN_PARTITION)
@@ -80,3 +80,37 @@ def test_a_topic_that_is_gone_or_closed_ends_the_reading(monkeypatch: pytest.Mon
 
     with pytest.raises(KafkaFatal, match="answers cannot be read"):
         found.read(0.0)
+
+
+class Topic:
+    """Stands for a reader: two partitions with a record a second, of which every fifth has no value."""
+
+    def __init__(self, records: int) -> None:
+        self.beginnings = {Partition("payments", number): 0 for number in range(2)}
+        self.ends = dict.fromkeys(self.beginnings, records)
+        self.starts: Mapping[Partition, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def up_to_ends(self, starts: Mapping[Partition, int]) -> Iterator[Record]:
+        self.starts = starts
+        for at, start in starts.items():
+            for offset in range(start, self.ends[at]):
+                value = None if offset % 5 == 0 else b"{}"
+                yield Record(at, offset, None, value, (), offset * 1000 + at.number)
+
+
+@pytest.mark.parametrize("count", [10_000, 4])
+def test_the_newest_records_of_all_partitions_are_read(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Oldest first, none of them without a value; not all of a long topic is read for them."""
+    topic = Topic(count)
+    monkeypatch.setattr(reader, "Reader", lambda *_: topic)
+
+    found = newest(settings(), "payments", 5)
+
+    wanted = [(number, offset) for offset in range(count) for number in range(2) if offset % 5][-5:]
+    assert [(record.partition.number, record.offset) for record in found] == wanted
+    assert set(topic.starts.values()) == {max(0, count - 120)}

@@ -63,6 +63,8 @@ class Element:
         if source.names is not None:
             if spec.is_text or spec.dtype.kind == "b":
                 raise BadConfiguration(f"{where}: names give numbers, and {spec.name} is {spec.datatype}")
+            if not all(map(spec.can_be, source.names.values())):
+                raise BadConfiguration(f"{where}: names: each number must be {spec.values}")
             return self._named
         match source.conversion:
             case None:
@@ -148,10 +150,10 @@ class Element:
         return narrow
 
     def _decimals(self, values: Values, faults: Faults) -> Array:
-        numbers = np.array([np.nan if value is None else _number(value) for value in values])
-        if not np.isfinite(numbers).all():
-            for at, value in enumerate(values):
-                if isinstance(value, Decimal) and (value.is_snan() or (value.is_finite() and np.isinf(numbers[at]))):
+        numbers = np.array([np.nan if value is None or value.is_nan() else float(value) for value in values])
+        if not np.isfinite(numbers).all():  # a text may say NaN, or more than FP64 holds
+            for at in np.flatnonzero(~np.isfinite(numbers)).tolist():
+                if values[at] is not None:
                     faults[at] = self.expected
         return self._narrow(numbers, faults)
 
@@ -197,11 +199,6 @@ def _whole(spec: TensorSpec) -> Any:
     if limits.max < _INT64.max:
         return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
     return int
-
-
-def _number(value: Any) -> float:
-    """A decimal as FP64. A signalling NaN raises wherever it is used as a number."""
-    return np.nan if isinstance(value, Decimal) and value.is_snan() else float(value)
 
 
 def _microseconds(value: datetime | float, epoch: str | None) -> int:

@@ -28,15 +28,8 @@ class Unfit(Exception):
     """A picture cannot be taken. The message says why."""
 
 
-def too_large(max_pixels: int) -> Unfit:
-    return Unfit(f"the picture has more than {max_pixels} pixels")
-
-
-def format_of(value: bytes, max_pixels: int) -> str:
-    """Pillow's name of the format: JPEG, PNG or WEBP. Raises `Unfit` for others, and for floods of segments.
-
-    The size of a WebP is judged here, because Pillow takes memory for all pixels when it opens one.
-    """
+def format_of(value: bytes) -> str:
+    """Pillow's name of the format: JPEG, PNG or WEBP. Raises `Unfit` for others, and for floods of segments."""
     found = next((name for first, name in _FORMATS.items() if value.startswith(first)), None)
     if found == "JPEG":
         _check_jpeg(value)
@@ -46,9 +39,18 @@ def format_of(value: bytes, max_pixels: int) -> str:
         other = next((words for first, words in _OTHERS.items() if value.startswith(first)), None)
         other = "HEIF or AVIF" if value[4:8] == b"ftyp" else other
         raise Unfit(f"expected a picture, JPEG, PNG or WebP{f', got {other}' if other else ''}")
-    elif _pixels_of_webp(value) > max_pixels:
-        raise too_large(max_pixels)
     return found
+
+
+def pixels_of_webp(value: bytes) -> int:
+    """The number of pixels that the header claims. Pillow takes memory for all of them when it opens one."""
+    match value[12:16]:
+        case b"VP8X":
+            return (_number(value, 24, 27) + 1) * (_number(value, 27, 30) + 1)
+        case b"VP8L":
+            sides = _number(value, 21, 25)
+            return ((sides & 0x3FFF) + 1) * ((sides >> 14 & 0x3FFF) + 1)
+    return (_number(value, 26, 28) & 0x3FFF) * (_number(value, 28, 30) & 0x3FFF)
 
 
 def _check_jpeg(value: bytes) -> None:
@@ -76,16 +78,6 @@ def _check_png(value: bytes) -> None:
 
 def _flood(name: str) -> Unfit:
     return Unfit(f"the {name} has more than {MOST_SEGMENTS} segments besides its pixels")
-
-
-def _pixels_of_webp(value: bytes) -> int:
-    match value[12:16]:
-        case b"VP8X":
-            return (_number(value, 24, 27) + 1) * (_number(value, 27, 30) + 1)
-        case b"VP8L":
-            sides = _number(value, 21, 25)
-            return ((sides & 0x3FFF) + 1) * ((sides >> 14 & 0x3FFF) + 1)
-    return (_number(value, 26, 28) & 0x3FFF) * (_number(value, 28, 30) & 0x3FFF)
 
 
 def _number(value: bytes, start: int, end: int) -> int:

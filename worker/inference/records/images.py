@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ import numpy as np
 from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.records.image_headers import Unfit, format_of, too_large
+from worker.inference.records.image_headers import Unfit, format_of, pixels_of_webp
 from worker.inference.records.image_processor import LAYOUT, entries_of
 from worker.inference.records.image_steps import NUMBERS, SECTION, Steps, has_steps, picture_input, steps_for
 from worker.inference.records.parts import Column, Prepared
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 SERVED = "image"
 # Most cameras have 24 million pixels or fewer. While it is decoded, a pixel takes 4 bytes of memory in a plain JPEG, 12
 # in one of several scans or in CMYK, 13 in a transparent PNG and 23 in a transparent WebP (2026-11).
-MAX_PIXELS = 25_000_000
+MAX_PIXELS, BYTES_OF_A_PIXEL = 25_000_000, 23
 _ORIENTATION = 0x0112  # the EXIF tag
 # By the tag's value: FLIP_LEFT_RIGHT, ROTATE_180, FLIP_TOP_BOTTOM, TRANSPOSE, ROTATE_270, TRANSVERSE, ROTATE_90.
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
@@ -118,15 +119,27 @@ class Images:
 
     def _decoded(self, value: bytes) -> Image:
         """The picture, upright and in the channels wanted."""
-        name = format_of(value, self._max_pixels)
+        name = format_of(value)
+        pixels = pixels_of_webp(value) if name == "WEBP" else 0
+        self._check_size(pixels)
         try:
             picture = self._pillow.open(BytesIO(value), formats=(name,))
-        except self._pillow.DecompressionBombError:  # so many pixels that Pillow itself refuses them
-            raise too_large(self._max_pixels) from None
-        if picture.width * picture.height > self._max_pixels:
-            raise too_large(self._max_pixels)
-        picture.load()
+            pixels = picture.width * picture.height
+            self._check_size(pixels)
+            picture.load()
+        except self._pillow.DecompressionBombError:  # Pillow itself refuses so many pixels
+            self._check_size(inf)
+            raise
+        except (OSError, EOFError):
+            np.empty(
+                pixels * BYTES_OF_A_PIXEL, np.uint8
+            )  # libjpeg and libwebp do not tell a lack of memory from damage
+            raise
         return self._converted(self._upright(picture))
+
+    def _check_size(self, pixels: float) -> None:
+        if pixels > self._max_pixels:
+            raise Unfit(f"the picture has more than {self._max_pixels} pixels")
 
     def _upright(self, picture: Image) -> Image:
         try:

@@ -22,7 +22,8 @@ from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_end import give_stdout_back
 from worker.terminal.command_line import check_idle, signature_and_example, with_options
 from worker.terminal.terminal import tell
-from worker.tools.consume.reading import read
+from worker.tools.consume.reading import Reading, headers_of, read
+from worker.tools.consume.records import RecordValues
 from worker.tools.consume.shown import RecordFacts, json_of, lines_of
 from worker.tools.options import ConsumeOrder
 
@@ -49,10 +50,15 @@ def consume(order: ConsumeOrder) -> int:
     )
     settings = load_client(order.config, environ)
     give_stdout_back()  # output goes on until its reader closes the pipe
-    search, signature = _Search(order), _signature_of(order, environ)
-    with Reader(settings.kafka, _topic(order, settings)) as reader, stop_signals() as signals:
+    search, topic = _Search(order), _topic(order, settings)
+    with (
+        RecordValues(settings.registry) as values,
+        Reader(settings.kafka, topic) as reader,
+        stop_signals() as signals,
+    ):
+        reading = _reading_of(values, _signature_of(order, environ), is_of_records=settings.records is not None)
         for records in _come(order, reader, search, signals):
-            _show(records, signature, as_json=order.as_json)
+            _show(records, reading, as_json=order.as_json)
         if not signals.stop_asked:
             search.check()
         reader.expect_whole()
@@ -80,6 +86,19 @@ def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[
             return None
 
     return signature
+
+
+def _reading_of(
+    values: RecordValues, signature: Callable[[], Signature | None], *, is_of_records: bool
+) -> Callable[[Record], Reading]:
+    """Returns the function that reads a value: as a record where topics have such, or where it is nothing else."""
+
+    def reading(record: Record) -> Reading:
+        is_error = headers_of(record.headers).get("status") == b"error"
+        found = values.read(record) if is_of_records and not is_error else {}
+        return found or read(record, signature) or values.read(record)
+
+    return reading
 
 
 def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSignals) -> Iterator[Sequence[Record]]:
@@ -150,11 +169,11 @@ class _Search:
             raise Incomplete(f"{self._taken} of {self._order.count} records were found")
 
 
-def _show(records: Sequence[Record], signature: Callable[[], Signature | None], *, as_json: bool) -> None:
+def _show(records: Sequence[Record], reading_of: Callable[[Record], Reading], *, as_json: bool) -> None:
     """Write records to standard output. Raises `BrokenPipeError` if its reader has closed it."""
     today, width = datetime.now().astimezone().date(), shutil.get_terminal_size().columns
     for record in records:
-        reading = read(record, signature)
+        reading = reading_of(record)
         if as_json:
             sys.stdout.buffer.write(json_of(record, reading))
         else:

@@ -24,8 +24,8 @@ from worker.core.tensors.specs import DTYPES, TensorSpec
 
 Role = Literal["outputs", "inputs"]
 # The content of a value: `outputs` or `inputs`, each a list of tensors (`name`, `datatype`, `shape`, and flat `data`,
-# an array or a list), or an `error`; and `model_name`, `model_version` and `id`, if present. It is empty if the value
-# was not understood.
+# an array or a list), an `error`, or a `record`, a line of JSON as bytes; and `model_name`, `model_version`
+# and `id`, if present. It is empty if the value was not understood.
 Reading = Mapping[str, Any]
 
 # The exceptions that a value which does not fit its headers can raise while it is read.

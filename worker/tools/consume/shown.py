@@ -20,6 +20,7 @@ from worker.tools.consume.reading import Reading, headers_of, json_line
 _INDENT = "    "
 _LONGEST_KEY = 40
 _MOST_BYTES = 256
+_MOST_JSON = 2000  # characters of a record: its answer's fields may stand behind all of its own
 
 
 class RecordFacts:
@@ -46,7 +47,7 @@ class RecordFacts:
 
 
 def lines_of(record: Record, reading: Reading, width: int, today: date) -> Iterator[str]:
-    """Yields a line about the record, and a line for each tensor, its error, or its raw value."""
+    """Yields a line about the record, and a line for each tensor, its error, its JSON, or its raw value."""
     told, room = RecordFacts(record), width - len(_INDENT)
     key = None if record.key is None else _shortened(text_of(record.key), _LONGEST_KEY)
     named = (("key", key), ("source", told.source), ("id", told.request_id))
@@ -58,6 +59,8 @@ def lines_of(record: Record, reading: Reading, width: int, today: date) -> Itera
     for role in ("inputs", "outputs"):
         for tensor in reading.get(role, ()):
             yield _INDENT + _shortened(_tensor(tensor, role, room), room)
+    if "record" in reading:
+        yield _INDENT + _shortened(text_of(reading["record"]), _MOST_JSON)
     if not reading:
         yield _INDENT + _shortened(_value(record.value), room)
 
@@ -119,6 +122,7 @@ def document(record: Record, reading: Reading) -> dict[str, Any]:
         "timestamp_ms": record.timestamp_ms,
         **whole,
         **reading,
+        **({"record": orjson.Fragment(reading["record"])} if "record" in reading else {}),
     }
 
 

@@ -1,7 +1,7 @@
-"""`inference-worker demo`: a worker's speed next to a plain loop, and a `kill -9` that loses nothing, in half a minute.
+"""`inference-worker demo`: a worker's speed next to a plain loop, a `kill -9` that loses nothing, a topic of records.
 
-The broker needs no installation: it is librdkafka's mock, inside this process. All else is real. `bench`'s generator
-makes the load.
+It takes half a minute. The broker needs no installation: it is librdkafka's mock, inside this process. All else is
+real. `bench`'s generator makes the load.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from worker.tools.bench.generator import Generator, Site, mock_site
 from worker.tools.demo import plain_loop
 from worker.tools.demo.digits import MODEL, held_out, requests
 from worker.tools.demo.options import DemoOrder
+from worker.tools.demo.payments import RECORDS, Scored, scored
 from worker.tools.kafka.embedded import CLIENT_CONFIG
 from worker.tools.processes import Process, Replica
 
@@ -76,6 +77,9 @@ def demo(order: DemoOrder, scale: float = 1.0) -> int:
         generator.open(site)
         killed = _killed(generator, one, other, scale)
         _show_kill(screen, killed)
+        with progress("a topic of payments", None):
+            answers = scored(_PATIENCE_S)
+        _show_payments(screen, answers)
         _show_next(screen)
         if order.stay:
             _stay(screen, generator, other)
@@ -174,6 +178,17 @@ def _show_kill(screen: Console, load: Killed) -> None:
     if heard.error is not None:
         reason = json.loads(heard.error)["error"]
         _say(screen, f"{broken} answers are errors with the reason, where the plain loop would have ended:\n{reason}")
+
+
+def _show_payments(screen: Console, scored: Sequence[Scored]) -> None:
+    """Show each record with its answer, a wrong one last, and the settings that made the answers."""
+    _say(screen, "\n3. A topic of payments, JSON objects as a shop writes them, and a model of fraud", "bold")
+    for payment, answer in scored:
+        say(screen, payment)
+        say(screen, f"→ {answer}", "green" if "label" in answer else "red")
+    _say(screen, "The last one is wrong, and its answer says why. Seven lines of settings do it:")
+    for line in RECORDS.splitlines():
+        say(screen, f"  {line}")
 
 
 def _show_next(screen: Console) -> None:

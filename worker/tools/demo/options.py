@@ -9,6 +9,6 @@ from worker.terminal.command_options import flag
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOrder:
-    """Classify digits next to a plain loop, then kill a worker under load: on a mock broker, without Kafka."""
+    """Classify digits next to a plain loop, kill a worker under load, score payments: on a mock broker."""
 
     stay: bool = flag("--stay", "Keep a worker and its live page up until Ctrl-C.")

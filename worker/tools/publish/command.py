@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from worker.codecs.records.paths import path_of
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.kafka.reader import Reader
 from worker.settings.for_commands import ClientSettings, load_client, load_scoring, unset
@@ -21,7 +23,7 @@ from worker.tools.kafka.publisher import Publisher
 from worker.tools.lines import lines
 from worker.tools.options import PublishOrder
 from worker.tools.publish.publication import Publication
-from worker.tools.publish.requests import Publishable, read_lines
+from worker.tools.publish.requests import Publishable, ReadLine, read_line, read_lines, read_record, read_text
 
 # Seconds without an answer before `--wait` gives up, unless --timeout says otherwise.
 _PATIENCE = 30.0
@@ -41,9 +43,10 @@ def publish(order: PublishOrder) -> int:
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
     settings, patience = load_client(order.config, environ), order.timeout or _PATIENCE
-    topic = _topic(order, settings)
+    topic, read = _topic(order, settings), _reading(order, settings)
+    unit = "request" if read is read_line else "record"
     with ExitStack() as stack:
-        requests = _requests(order, environ, stack)
+        requests = _requests(order, read, environ, stack)
         reader = _reader_at_end(order, settings, stack) if order.wait else None
         publisher = Publisher(settings.kafka, topic)
         signals = stack.enter_context(stop_signals())
@@ -55,10 +58,10 @@ def publish(order: PublishOrder) -> int:
         finally:
             told = {"topic": topic, **publication.summary()}
             if publication.handed_over or publication.is_whole:
-                _report(order, told)
+                _report(order, told, unit)
     if publication.odd is not None and not told["published"]:
         raise publication.odd
-    if shortfalls := list(_shortfalls(publication, told, publisher.refusal, patience)):
+    if shortfalls := list(_shortfalls(publication, told, publisher.refusal, patience, unit)):
         raise Incomplete("\n".join(shortfalls))
     return 0
 
@@ -75,7 +78,31 @@ def _topic(order: PublishOrder, settings: ClientSettings) -> str:
     return topic
 
 
-def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack) -> Iterator[Publishable | None]:
+def _reading(order: PublishOrder, settings: ClientSettings) -> ReadLine:
+    """Returns the function that reads a line. Raises `BadConfiguration` for records that no line can be."""
+    is_records = order.records if order.records is not None else settings.records is not None
+    encoding = "json" if settings.records is None else settings.records.encoding
+    if order.key_field is not None and (not is_records or encoding != "json"):
+        raise BadConfiguration(
+            "--key-field: only records in JSON have fields; say --records, or give the key with --key"
+        )
+    if not is_records:
+        return read_line
+    if order.random is not None:
+        raise BadConfiguration("--random: made-up tensors are no records; name a FILE with a record on each line")
+    if encoding in {"registry", "bytes"}:
+        raise BadConfiguration(
+            f"WORKER_RECORDS__ENCODING={encoding}: a line is no such record; publish with the records' own "
+            'producer, or as {"value_base64": "..."} with --no-records'
+        )
+    if encoding == "text":
+        return read_text
+    return partial(read_record, key_field=path_of("--key-field", order.key_field) if order.key_field else None)
+
+
+def _requests(
+    order: PublishOrder, read: ReadLine, environ: Mapping[str, str], stack: ExitStack
+) -> Iterator[Publishable | None]:
     if (order.file is None) == (order.random is None):
         raise BadConfiguration("what is to be published? Name a FILE (- is standard input), or say --random N")
     if order.random is not None:
@@ -83,13 +110,13 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
     if order.file == "-":
         if sys.stdin is None:  # as `<&-` leaves it
             raise BadConfiguration("standard input is closed; name a FILE")
-        return read_lines(lines(sys.stdin.fileno(), "standard input"), "standard input")
+        return read_lines(lines(sys.stdin.fileno(), "standard input"), "standard input", read)
     path = Path(str(order.file))
     try:
         file = stack.enter_context(path.open("rb", buffering=0))
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
-    return read_lines(lines(file.fileno(), path.name), path.name)
+    return read_lines(lines(file.fileno(), path.name), path.name, read)
 
 
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:
@@ -114,16 +141,16 @@ def _reader_at_end(order: PublishOrder, settings: ClientSettings, stack: ExitSta
     return reader
 
 
-def _report(order: PublishOrder, told: Mapping[str, Any]) -> None:
+def _report(order: PublishOrder, told: Mapping[str, Any], unit: str) -> None:
     if order.as_json:
         print_json(told)
         return
-    for name, text in _lines(told):
+    for name, text in _lines(told, unit):
         say(console(), f"{name:<9}  {text}")
 
 
-def _lines(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "published", f"{count(told['published'], 'request')} to {told['topic']}"
+def _lines(told: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
+    yield "published", f"{count(told['published'], unit)} to {told['topic']}"
     yield "", f"in {told['seconds']:,.2f} s, {told['requests_per_second']:,.0f} a second"
     if told["refused"]:
         yield "refused", f"{told['refused']:,}"
@@ -138,23 +165,23 @@ def _lines(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _shortfalls(
-    publication: Publication, told: Mapping[str, Any], refusal: str | None, patience: float
+    publication: Publication, told: Mapping[str, Any], refusal: str | None, patience: float, unit: str
 ) -> Iterator[str]:
-    """Yields the reasons why the command is incomplete: requests not published, not answered, or with an error."""
+    """Yields the reasons why the command is incomplete: some were not published, not answered, or got an error."""
     if publication.odd is not None:
         yield f"{publication.odd}; what comes before it is published"
     elif not publication.is_whole:
-        yield f"stopped after {count(publication.handed_over, 'request')}"
+        yield f"stopped after {count(publication.handed_over, unit)}"
     if told["refused"]:
-        yield f"{count(told['refused'], 'request')} refused: {refusal}"
+        yield f"{count(told['refused'], unit)} refused: {refusal}"
     if told["unknown"]:
-        yield f"{count(told['unknown'], 'request')} not acknowledged when it was ended"
+        yield f"{count(told['unknown'], unit)} not acknowledged when it was ended"
     answers = told.get("answers") if publication.is_whole else None
     if answers and (failed := sum(answers["errors"].values())):
         yield (
-            f"{failed:,} of {count(told['published'], 'request')} got an error; "
+            f"{failed:,} of {count(told['published'], unit)} got an error; "
             f"`inference-worker consume --errors-only --last {failed}` shows why"
         )
     if answers and answers["missing"]:
         hint = "" if answers["missing"] < told["published"] else "; `inference-worker check` tells what keeps a worker"
-        yield f"{count(answers['missing'], 'request')} not answered, none came for {patience:g} s{hint}"
+        yield f"{count(answers['missing'], unit)} not answered, none came for {patience:g} s{hint}"

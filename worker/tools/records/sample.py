@@ -122,11 +122,11 @@ def of_file(path: File, most: int) -> list[Record]:
     """The first lines of a file, at most so many. Raises `BadConfiguration` for a file that cannot be read."""
     try:
         with path.open("rb", buffering=0) as file:
-            found = [line for line in islice(lines(file.fileno(), str(path)), most) if line]
+            found = list(islice(lines(file.fileno(), str(path)), most))
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
     source = Partition(path.name, 0)
-    return [Record(source, number, None, line, (), None) for number, line in enumerate(found, 1)]
+    return [Record(source, number, None, line, (), None) for number, line in enumerate(found, 1) if line]
 
 
 def are_framed(records: Sequence[Record]) -> bool:

@@ -348,6 +348,14 @@ def test_a_schema_of_too_many_values_is_refused() -> None:
         reader(kind)
 
 
+def test_records_of_a_thousand_types_in_one_another_are_refused() -> None:
+    """They may be defined one beside the other."""
+    kinds = [of({"name": "x", "type": f"T{at + 1}"}, name=f"T{at}") for at in range(1000)]
+
+    with pytest.raises(Reject, match=r"^schema 7 cannot be read as an Avro schema$"):
+        reader(of({"name": "x", "type": "T0"}), None, *kinds, POINT | {"name": "T1000"})
+
+
 def test_records_in_records_of_their_own_kind_are_counted() -> None:
     """Two in each are as many as a schema allows in no bytes at all."""
     tree = of({"name": "a", "type": ["null", "Tree"]}, {"name": "b", "type": ["null", "Tree"]}, name="Tree")

@@ -22,7 +22,7 @@ from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.model_loading import load
 from worker.inference.records.image_headers import MOST_SCANS, MOST_SEGMENTS
-from worker.inference.records.images import Images, images_of
+from worker.inference.records.images import BYTES_OF_A_PIXEL, Images, images_of
 from worker.inference.records.making import record_model
 from worker.inference.records.parts import Prepared
 from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
@@ -417,6 +417,23 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert {at: found.code for at, found in made.faults.items()} == {1: Code.RESOURCE_EXHAUSTED}
     np.testing.assert_array_equal(made.columns["pixels"].rows[0], pixels_of(small))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_no_memory_in_a_library(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that fails where memory has no room for the pixels is no sign of a damaged picture."""
+    value, empty = encoded(picture(40, 50), kind)[:-60], np.empty
+
+    def with_little_memory(size: Any, datatype: Any) -> Array:
+        if size == 40 * 50 * BYTES_OF_A_PIXEL:
+            raise MemoryError
+        return empty(size, datatype)
+
+    monkeypatch.setattr("worker.inference.records.images.np.empty", with_little_memory)
+
+    [fault] = prepared(images(), value).faults.values()
+
+    assert fault.code is Code.RESOURCE_EXHAUSTED
 
 
 def test_pillow_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from worker.tools.bench.figures import Flow, Heard
-from worker.tools.demo.command import Killed, _show_kill, _show_next, _show_speed
+from worker.tools.demo.command import Killed, _show_kill, _show_next, _show_payments, _show_speed
 from worker.tools.demo.digits import MODEL
+from worker.tools.demo.payments import RECORDS, Scored
 
 
 @pytest.fixture
@@ -50,6 +51,15 @@ def test_what_a_kill_costs_is_counted(screen: Console) -> None:
     assert "100 requests, 3 of them broken: 2 missing. 7 answers came twice" in said
     assert "5,000 ms" in said
     assert "the value is not JSON" in said
+
+
+def test_payments_stand_above_their_answers(screen: Console) -> None:
+    """The settings that made the answers follow."""
+    _show_payments(screen, [Scored('{"id":1}', '{"id":1,"label":"ok"}'), Scored('{"id":2}', '{"error":"no"}')])
+
+    lines = shown(screen).splitlines()
+    assert lines[2:6] == ['{"id":1}', '→ {"id":1,"label":"ok"}', '{"id":2}', '→ {"error":"no"}']
+    assert [line.strip() for line in lines[-7:]] == RECORDS.splitlines()
 
 
 def test_it_ends_with_two_commands_to_paste(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:

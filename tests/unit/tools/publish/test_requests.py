@@ -33,7 +33,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[bytes], Lines]]:
         def lines(content: bytes) -> Lines:
             path = tmp_path / "requests.jsonl"
             path.write_bytes(content)
-            return read_lines(lines_of(files.enter_context(path.open("rb")).fileno(), path.name), path.name)
+            return read_lines(lines_of(files.enter_context(path.open("rb")).fileno(), path.name), path.name, read_line)
 
         yield lines
 
@@ -70,7 +70,7 @@ def test_a_line_without_end_is_refused(opened: Callable[[bytes], Lines], monkeyp
 def test_a_silent_pipe_gives_nothing_yet() -> None:
     """So the publisher can attend to requests under way. A closed pipe is the end."""
     reads, writes = os.pipe()
-    source = read_lines(lines_of(reads, "standard input", 0.0), "standard input")
+    source = read_lines(lines_of(reads, "standard input", 0.0), "standard input", read_line)
 
     assert next(source) is None
     os.write(writes, BODY[:3])

@@ -97,6 +97,46 @@ def test_cells_of_a_csv_are_fields_by_the_names_in_its_first_line(folder: Path) 
     assert code == 7
 
 
+def test_answers_may_be_a_csv(folder: Path) -> None:
+    """It has a column for each field, kept or made, and for the reasons of those without an answer."""
+    records = [payment(1), payment(2, amount="much"), payment(3, id=[1, "a"]), payment(4, id=None)]
+    (folder / "r.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    order = ScoreOrder(
+        model=folder / "model.onnx",
+        file=folder / "r.jsonl",
+        output=folder / "out.csv",
+        config=folder / "worker.toml",
+    )
+
+    with pytest.raises(Incomplete):
+        score(order)
+
+    assert (folder / "out.csv").read_text().splitlines() == [
+        "id,double,error,code",
+        "1,1.0,,",
+        ',,"amount: expected a number, got a text",INVALID_ARGUMENT',
+        '"[1,""a""]",3.0,,',
+        ",4.0,,",
+    ]
+
+
+@pytest.mark.parametrize(("name", "keep"), [("out.csv", '"all"'), ("out.parquet", '["id"]')])
+def test_an_output_without_known_columns_is_refused(folder: Path, name: str, keep: str) -> None:
+    """JSON lines have no columns."""
+    (folder / "worker.toml").write_text(SETTINGS.replace('["id"]', keep))
+    (folder / "r.jsonl").write_text("{}\n")
+
+    with pytest.raises(BadConfiguration, match="JSON lines"):
+        score(
+            ScoreOrder(
+                model=folder / "model.onnx",
+                file=folder / "r.jsonl",
+                output=folder / name,
+                config=folder / "worker.toml",
+            )
+        )
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -1,0 +1,86 @@
+"""A scorer answers records as a worker would: by the mapping, each by itself, and of a new key where there is state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models import model, running_mean, save
+from tests.unit.test_settings import LEAST
+from worker.core.failures import BadConfiguration
+from worker.core.records import Answer, Partition, Record, Rejection
+from worker.inference.model_loading import load_as_set
+from worker.scorer import Scorer
+from worker.settings import load
+
+DOUBLE = model("float[batch, 1] x => float[batch, 1] y", "y = Add(x, x)")
+FUNCTIONS = """
+def inputs(record):
+    if record["x"] < 0:
+        raise ValueError("x must not be negative")
+    return {"x": [record["x"]]}
+"""
+
+
+def scorer(folder: Path, of: bytes, **settings: str) -> Scorer:
+    given = {f"WORKER_{name}": value for name, value in settings.items()}
+    path = str(save(of, folder))
+    read = load(None, LEAST | {"WORKER_MODEL__PATH": path, "WORKER_MODEL__DEVICE": "cpu", **given})
+    return Scorer(load_as_set(read.model, read.batching), read)
+
+
+def record(at: int, value: object, partition: int = 0) -> Record:
+    return Record(Partition("t", partition), at, b"k", json.dumps(value).encode(), (), None)
+
+
+def said(answer: Answer) -> Any:
+    return answer.message if isinstance(answer, Rejection) else json.loads(answer[2] or b"")
+
+
+def test_rows_that_fail_alone_are_refused_and_the_others_answered(tmp_path: Path) -> None:
+    """They share a batch; a batch that has no other rows is refused whole."""
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    of = scorer(tmp_path, DOUBLE, RECORDS__FUNCTIONS=str(tmp_path / "functions.py"), BATCHING__MAX_BATCH_SIZE="2")
+
+    answers = [said(answer) for answer in of.records([record(at, {"x": x}) for at, x in enumerate([1, 2, 3, -1, -2])])]
+
+    assert answers[:3] == [{"y": 2.0}, {"y": 4.0}, {"y": 6.0}]
+    assert all("x must not be negative" in answer for answer in answers[3:])
+    assert "x must not be negative" in said(of.records([record(0, {"x": -3})])[0])
+
+
+def test_records_of_several_partitions_keep_their_answers(tmp_path: Path) -> None:
+    """Their offsets may be equal."""
+    of = scorer(tmp_path, DOUBLE, RECORDS__ENCODING="json")
+
+    answers = of.records([record(7, {"x": 1}, 0), record(7, {"x": 2}, 1)])
+
+    assert list(map(said, answers)) == [{"y": 2.0}, {"y": 4.0}]
+
+
+def test_a_record_that_could_not_be_read_has_its_reason(tmp_path: Path) -> None:
+    """The reader, or the registry, has said it."""
+    of = scorer(tmp_path, DOUBLE, RECORDS__ENCODING="json")
+
+    answers = of.records([record(0, {})._replace(value=None, unreadable="no schema"), record(1, {"x": 1})])
+
+    assert list(map(said, answers)) == ["no schema", {"y": 2.0}]
+
+
+def test_each_record_is_of_a_new_key(tmp_path: Path) -> None:
+    """A file has no states; the mean over the key's records is the record's own."""
+    states = '{"sum_in": "sum_out", "count_in": "count_out"}'
+    of = scorer(tmp_path, running_mean(), RECORDS__ENCODING="json", STATE__TENSORS=states)
+
+    assert [said(answer) for answer in of.records([record(at, {"x": at}) for at in range(3)])] == [
+        {"mean": float(at)} for at in range(3)
+    ]
+
+
+def test_a_mapping_that_the_model_refuses_is_told_with_the_models_name(tmp_path: Path) -> None:
+    """It is the refusal of a worker's start."""
+    with pytest.raises(BadConfiguration, match=r"model\.onnx: \[records\.answer\] score"):
+        scorer(tmp_path, DOUBLE, RECORDS__ANSWER='{"score": "z"}')
