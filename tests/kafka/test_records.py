@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from tests.kafka.checker import answer
@@ -338,3 +339,62 @@ def test_deletes_and_tombstones_of_debezium_are_passed_over(kafka: Cluster, tmp_
 
 def is_one_of(asked: Sent, scene: RecordScene) -> bool:
     return any(asked is each for each in scene.acknowledged.values())
+
+
+@both_guarantees
+def test_a_topic_of_other_kinds_is_passed_over_and_committed(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """A new group begins with thousands of records that are not ours: nothing is answered, nor taken for wrong."""
+    settings = settings_of(**MAPPING, only={"kind": ["payment"]})
+    with RecordScene(
+        kafka,
+        tmp_path,
+        settings,
+        guarantee=guarantee,
+        partitions=2,
+        is_owed=lambda asked: b"payment" in asked.value,  # type: ignore[operator]  # all have values
+    ) as scene:
+        others = [sent({"kind": "refund", "n": n}, b"k%d" % n) for n in range(3000)]
+        kafka.produce(scene.topic, others)
+        replica = scene.replica()
+
+        scene.expect_all_committed()
+        replica.wait_until_counted("inference_worker_records_passed_over_total", 3000)
+        places = scene.publish_in_order(
+            [sent(payment(n, kind="payment" if n % 2 else "refund"), b"k%d" % n) for n in range(400)]
+        )
+        answers = scene.by_source()
+
+        assert len(answers) == 200
+        for n in range(1, 400, 2):
+            expect_answer(answers[places[n]], right_answer(payment(n)))
+        scene.expect_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_every_order_that_can_be_chosen_holds_for_records(
+    kafka: Cluster, tmp_path: Path, order: str
+) -> None:
+    """A host dies under load, and wrong records are among the right ones."""
+    settings = {**settings_of(**MAPPING), "DELIVERY__ORDER": order, "BATCHING__LANES": "2"}
+    with RecordScene(kafka, tmp_path, settings) as scene:
+        replica = scene.replica()
+
+        def make(number: int) -> tuple[str, Sent]:
+            wrong = {"amount": "much"} if number % 20 == 3 else {}
+            return scene.topic, sent(payment(number, **wrong), b"key-%d" % (number % KEYS))
+
+        with scene.publishing(800, make) as load:
+            scene.wait_for_progress(50)
+            replica.kill_host()
+            scene.wait_for_progress(50)
+            load.stop()
+
+        scene.expect_kept()
+        answers = scene.by_source()
+        for position, asked in scene.acknowledged.items():
+            record = json.loads(asked.value or b"")
+            if record["amount"] == "much":
+                expect_error(answers[position], "INVALID_ARGUMENT", "amount: expected a number")
+            else:
+                expect_answer(answers[position], right_answer(record))
