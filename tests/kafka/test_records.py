@@ -372,9 +372,7 @@ def test_a_topic_of_other_kinds_is_passed_over_and_committed(kafka: Cluster, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["key", "none"])
-def test_every_order_that_can_be_chosen_holds_for_records(
-    kafka: Cluster, tmp_path: Path, order: str
-) -> None:
+def test_every_order_that_can_be_chosen_holds_for_records(kafka: Cluster, tmp_path: Path, order: str) -> None:
     """A host dies under load, and wrong records are among the right ones."""
     settings = {**settings_of(**MAPPING), "DELIVERY__ORDER": order, "BATCHING__LANES": "2"}
     with RecordScene(kafka, tmp_path, settings) as scene:
@@ -398,3 +396,34 @@ def test_every_order_that_can_be_chosen_holds_for_records(
                 expect_error(answers[position], "INVALID_ARGUMENT", "amount: expected a number")
             else:
                 expect_answer(answers[position], right_answer(record))
+
+
+@quick_exactly_once
+def test_rows_of_a_record_are_steps_of_its_key_s_state(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Records have up to forty steps, more than a batch has rows, and the replica is killed once."""
+    network = gru(STEP, HIDDEN)
+    of_steps = {"rows": "steps", "inputs": {"x": "steps[*].x"}, "answer": {"keep": ["id"], "y": "y"}}
+    settings = {**settings_of(**of_steps), **STATE, "BATCHING__MAX_BATCH_SIZE": "16"}
+
+    def make(number: int) -> tuple[str, Sent]:
+        given = [{"x": steps(number * 40 + at).tolist()} for at in range(number % 40 + 1)]
+        return scene.topic, sent({"id": number, "steps": given}, b"key-%d" % (number % 29))
+
+    with RecordScene(kafka, tmp_path, settings, guarantee=guarantee, model=network) as scene:
+        changelog = kafka.create_topic("states", partitions=4, config={"cleanup.policy": "compact"})
+        scene.settings |= {"KAFKA__CHANGELOG_TOPIC": changelog, "DELIVERY__GUARANTEE": guarantee}
+        replica = scene.replica()
+        with scene.publishing(150, make) as load:
+            scene.wait_for_progress(20)
+            replica.kill()
+            scene.replica()
+            scene.wait_for_progress(20)
+            load.stop()
+
+        scene.expect_kept(repeats=20_000)
+        answers = scene.by_source()
+        serial = Serial(network, {"h_in": "h_out"}, "y", "<f4")
+        for position, asked in sorted(scene.acknowledged.items(), key=lambda item: item[0]):
+            given = np.array([each["x"] for each in json.loads(asked.value or b"")["steps"]], np.float32)
+            y = json.loads(answers[position].value or b"")["y"]
+            np.testing.assert_allclose(y, serial.run(asked.key or b"", given.tobytes()), 1e-4, 1e-4)
