@@ -19,7 +19,7 @@ from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringT
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tests.payments import COUNTS, FLOATS, NO_DEVICE, TEXTS, Columns, columns, payments
 
@@ -63,6 +63,24 @@ def fraud_in_a_block() -> bytes:
     """Converts the pipeline: numbers are one input `features` FP32 (batch, 8), texts are an input for each."""
     block = ("features", FloatTensorType([None, len(FLOATS) + len(COUNTS)]))
     return _converted(pipeline(), [block, *((name, StringTensorType([None, 1])) for name in TEXTS)])
+
+
+@cache
+def wide(floats: int, counts: int = 0, trees: int = 20) -> bytes:
+    """Converts scaled floats and plain counts with boosted trees: an input (batch, 1) for each, f0 … and n0 …, FP32 and
+    INT64 → label INT64 (batch), probabilities FP32 (batch, 2).
+    """
+    rng, width = np.random.default_rng(0), floats + counts
+    given = rng.standard_normal((2_000, width)).round(2)
+    given[:, floats:] = rng.integers(0, 9, (len(given), counts))
+    steps = [("scaled", StandardScaler(), [*range(floats)]), ("plain", "passthrough", [*range(floats, width)])]
+    boosted = HistGradientBoostingClassifier(max_iter=trees, random_state=0)
+    trained = Pipeline([("columns", ColumnTransformer(steps)), ("boosted", boosted)])
+    trained.fit(given, (given[:, 0] * given[:, 1] > given[:, -1] / 9).astype(np.int64))
+    kinds = [(f"f{at}", FloatTensorType) for at in range(floats)] + [
+        (f"n{at}", Int64TensorType) for at in range(counts)
+    ]
+    return _converted(trained, [(name, kind([None, 1])) for name, kind in kinds])
 
 
 def _converted(trained: Any, inputs: Sequence[tuple[str, Any]]) -> bytes:

@@ -26,7 +26,10 @@ from worker.tools.records.options import TryOrder
 from worker.tools.records.trying import try_records
 
 PAGE = ROOT / "docs" / "records.md"
-BLOCKS = {block.name: block.text for block in blocks_of([PAGE, ROOT / "docs" / "models.md"])}
+BLOCKS = {
+    block.name: block.text
+    for block in blocks_of([ROOT / "docs" / name for name in ("records.md", "models.md", "tools.md")])
+}
 NEEDED = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
     "WORKER_KAFKA__REQUEST_TOPICS": "payments",
@@ -52,7 +55,7 @@ def answered(folder: Path, settings: str, records: list[Any], capfd: pytest.Capt
     return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("name", [*ALONE, *WHOLE, "records-functions-named", "pictures"])
+@pytest.mark.parametrize("name", [*ALONE, *WHOLE, "records-functions-named", "pictures", "infer-section"])
 def test_the_settings_of_the_page_are_taken(name: str, tmp_path: Path) -> None:
     """They mean records. A whole example has 15 lines at most."""
     settings = settings_of(name, tmp_path)

@@ -11,16 +11,17 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.inference.block_session import BlockSession, blocks_of
 from worker.inference.facts import Device
 from worker.inference.model_file import LoadableModel
 from worker.inference.onnxruntime_errors import is_out_of_memory, load_failure, readable
-from worker.inference.session import CPU, CUDA, RUN_ERRORS, TENSORRT, Opened
+from worker.inference.session import CPU, CUDA, RUN_ERRORS, TENSORRT, Opened, Session
 
 Options = Mapping[str, str]  # `provider.option`: an option of ONNX Runtime's provider, passed on unchanged
 
@@ -125,7 +126,7 @@ def _open_providers(loadable: LoadableModel, providers: Sequence[str], threads: 
     return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
-def _session_or_cause(loadable: LoadableModel, providers: list[Any], threads: int) -> ort.InferenceSession:
+def _session_or_cause(loadable: LoadableModel, providers: list[Any], threads: int) -> Session:
     """Open a session that uses every provider asked for.
 
     Raises `Unusable` with the runtime's own complaint, or `BadConfiguration` for a wrong option or for the model.
@@ -152,7 +153,17 @@ def _session_or_cause(loadable: LoadableModel, providers: list[Any], threads: in
     return session
 
 
-def _session(loadable: LoadableModel, providers: list[Any], threads: int) -> ort.InferenceSession:
+def _session(loadable: LoadableModel, providers: list[Any], threads: int) -> Session:
+    blocks = blocks_of(loadable)
+    if blocks is not None:
+        changed = loadable._replace(model=blocks.model)
+        with suppress(*RUN_ERRORS):  # an odd model: it says by itself what is wrong
+            return BlockSession(_session_as_it_is(changed, providers, threads), blocks)
+    unchanged: Session = _session_as_it_is(loadable, providers, threads)
+    return unchanged
+
+
+def _session_as_it_is(loadable: LoadableModel, providers: list[Any], threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.

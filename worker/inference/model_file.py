@@ -17,7 +17,7 @@ from worker.core.failures import BadConfiguration
 # A model is one protobuf message, and protobuf reads none that is larger.
 LARGEST_FILE = 2**31 - 1
 # A tensor names its data file in an entry of key and value, and every writer of protobuf begins that entry like this.
-_LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
+LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
 
 
 class LoadableModel(NamedTuple):
@@ -99,7 +99,7 @@ def _digest(path: Path, *_as_it_is: int) -> str:
 
 def _files_beside(path: Path, content: bytes) -> Iterator[Path]:
     """The files of weights that the model names. A similar text, as in its metadata, names no file that exists."""
-    for found in _LOCATION.finditer(content):
+    for found in LOCATION.finditer(content):
         length = found[1][0] & 0x7F | (found[1][1] << 7 if len(found[1]) > 1 else 0)
         name = content[found.end() : found.end() + length].decode(errors="replace")
         if name and "\0" not in name:

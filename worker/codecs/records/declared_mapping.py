@@ -50,9 +50,32 @@ def rows_of(rows: str | None) -> Path | None:
     return Path((*path.steps, EACH))
 
 
+def envelope_of(envelope: str | None) -> Path | None:
+    """The path of the record in its envelope; None: the value is the record."""
+    if envelope is None:
+        return None
+    path = _one_value("[records] envelope", envelope)
+    if path.is_of_record:
+        raise BadConfiguration(f"[records] envelope: {envelope} is no field of the value")
+    return path
+
+
+def key_of(key: str | None) -> Path | None:
+    """The path of the answer's key; None: it is the record's."""
+    return None if key is None else _one_value("[records] key", key)
+
+
 def kinds_of(only: Mapping[str, Any]) -> dict[Path, list[Any]]:
     """The values of the fields that tell which records count."""
-    return {path_of("[records] only", name): _values(name, given) for name, given in only.items()}
+    return {_one_value("[records] only", name): _values(name, given) for name, given in only.items()}
+
+
+def _one_value(where: str, given: object) -> Path:
+    """The path of a field with one value for each record."""
+    path = path_of(where, given)
+    if path.has_each:
+        raise BadConfiguration(f"{where}: {path} goes through an array, and one value is needed")
+    return path
 
 
 def _values(name: str, given: object) -> list[Any]:
@@ -103,7 +126,7 @@ def _special(settings: Settings, spec: TensorSpec, rows: Path | None) -> Input |
         given = settings.text["field" if spec.name == TEXT else "pair"]
         return input_of(spec, Source(path_of("[records.text] field", given)), rows, takes_nan=False)
     if spec.name == IMAGE and settings.image is not None:
-        return picture_input(spec, path_of("[records.image] field", settings.image["field"]))
+        return picture_input(spec, path_of("[records.image] field", settings.image["field"]), rows)
     if spec.name != RECORD_INPUT or not settings.functions:
         return None
     if rows is not None:

@@ -13,11 +13,21 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from worker.codecs.records.declared_mapping import ALL, KEEP, Settings, inputs_of, kept_fields, kinds_of, rows_of
+from worker.codecs.records.declared_mapping import (
+    ALL,
+    KEEP,
+    Settings,
+    envelope_of,
+    inputs_of,
+    kept_fields,
+    key_of,
+    kinds_of,
+    rows_of,
+)
 from worker.codecs.records.elements import Faults
 from worker.codecs.records.envelope import Envelope
 from worker.codecs.records.inputs import Dims
-from worker.codecs.records.paths import WHOLE, Path, path_of
+from worker.codecs.records.paths import WHOLE, Path
 from worker.codecs.records.projection import Column, Given, Projection, ReaderOf, Wish, from_json
 from worker.codecs.records.surroundings import Surroundings
 from worker.core.failures import BadConfiguration
@@ -63,8 +73,12 @@ class RecordMapping:
         """
         self._is_json = reader_of is from_json
         self._rows = rows_of(settings.rows)
-        self._only = kinds_of(settings.only)
-        self._key = None if settings.key is None else path_of("[records] key", settings.key)
+        kinds = kinds_of(settings.only)
+        self._only = {path: allowed for path, allowed in kinds.items() if not path.is_of_record}
+        self._only_around = [
+            (Surroundings(Wish(path, Any, None)), allowed) for path, allowed in kinds.items() if path.is_of_record
+        ]
+        self._key = key_of(settings.key)
         keep = settings.answer.get(KEEP, ())
         self._keeps_all = keep == ALL
         self._kept = {} if self._keeps_all else kept_fields(keep)
@@ -90,9 +104,8 @@ class RecordMapping:
         self._kinds = Projection([Wish(path, Any, None) for path in self._only], reader_of)
         self._wants_value = bool(own) or self._keeps_all or bool(self._only)
         self._skips_null = skips_null
-        self._envelope: Envelope | None = None
-        if settings.envelope is not None:
-            self._envelope = Envelope(path_of("[records] envelope", settings.envelope), reader_of)
+        envelope = envelope_of(settings.envelope)
+        self._envelope = None if envelope is None else Envelope(envelope, reader_of)
 
     @property
     def has_rows(self) -> bool:
@@ -150,21 +163,25 @@ class RecordMapping:
         if self._envelope is None:
             return self._read(values, records, {}, ())
         values, faults, empty = self._envelope.unwrapped(values, skips_null=self._skips_null)
-        return self._read(values, records, faults, empty)
+        return self._read(values, records, faults, {*empty})
 
     def _read(
-        self, values: Sequence[Given], records: Sequence[Record], faults: dict[int, str], passed_over: Sequence[int]
+        self, values: Sequence[Given], records: Sequence[Record], faults: dict[int, str], passed_over: Collection[int]
     ) -> Mapped:
         """Read these records. Some may have faults, or be passed over, before."""
         columns: list[Column] = [[]] * self._count
         good: Sequence[int] = range(len(values))
+        for around, allowed in self._only_around:
+            others = [at for at, kind in enumerate(around.column(records, {})) if kind not in allowed]
+            passed_over = {*passed_over, *others}
+            faults = {at: why for at, why in faults.items() if at not in passed_over}
         if self._wants_value:
             good, projected, wrong = self._projection.read(values)
             for at, column in zip(self._projected, projected, strict=True):
                 columns[at] = column
             lacking = {at: why for at, why in wrong.items() if at not in faults and at not in passed_over}
             if self._only:
-                passed_over = [*passed_over, *self._passed_over(values, good, columns, lacking)]
+                passed_over = {*passed_over, *self._passed_over(values, good, columns, lacking)}
             faults |= lacking
         if faults or passed_over:
             good, columns = _without(good, columns, {*faults, *passed_over})
@@ -195,7 +212,7 @@ class RecordMapping:
     ) -> tuple[Mapped, dict[int, str]]:
         """The tensors of the records at these indexes, and what is wrong in them, by their place among these."""
         rest, wrong = iter(columns), dict[int, str]()
-        rows = None if self._rows is None else self._row_counts(next(rest), wrong)
+        rows = None if self._rows is None else self._row_counts(self._rows, next(rest), wrong)
         keys = None if self._key is None else [str(key).encode() for key in next(rest)]
         kept: Sequence[Any] | None = [next(rest) for _ in self._kept] or None
         for path in self._added:
@@ -210,9 +227,9 @@ class RecordMapping:
         tensors, dims = [each.tensors for each in made], [each.dims for each in made]
         return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
 
-    def _row_counts(self, column: Column, wrong: Faults) -> list[int]:
+    def _row_counts(self, rows: Path, column: Column, wrong: Faults) -> list[int]:
         for at in [at for at, array in enumerate(column) if not array]:
-            wrong.setdefault(at, f"{self._rows}: expected an array with an element")
+            wrong.setdefault(at, f"{Path(rows.steps[:-1])}: expected an array with an element")
         return list(map(len, column))
 
     def _passed_over(

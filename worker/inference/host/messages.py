@@ -67,7 +67,7 @@ class Broken:
 # The place of an array: dtype, shape, start and size in bytes; an output's start is in its room.
 Place = tuple[str, tuple[int, ...], int, int]
 
-# One run: its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its
+# One run (a message has a list of them): its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its
 # size in bytes.
 Job = tuple[int, dict[str, Place] | None, int, int]
 
