@@ -25,7 +25,7 @@ PACE = 0.25  # of the long run's times
     [
         pytest.param("at_least_once", "classic", 6, "", ROWS, id="rows", marks=pytest.mark.slow),
         pytest.param("exactly_once", "consumer", 7, "gru", ROWS, id="states"),
-        pytest.param("exactly_once", "consumer", 9, "gru", RECORDS, id="records", marks=pytest.mark.slow),
+        pytest.param("exactly_once", "consumer", 7, "gru", RECORDS, id="records", marks=pytest.mark.slow),
     ],
 )
 def test_a_mix_of_faults_keeps_the_promise(
