@@ -67,8 +67,8 @@ class Broken:
 # The place of an array: dtype, shape, start and size in bytes; an output's start is in its room.
 Place = tuple[str, tuple[int, ...], int, int]
 
-# One run (a message has a list of them): its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its
-# size in bytes.
+# One run: its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its
+# size in bytes. A message has a list of them.
 Job = tuple[int, dict[str, Place] | None, int, int]
 
 # The end of one run: its number, how many seconds it took, and the outputs or the failure. Outputs that are longer than

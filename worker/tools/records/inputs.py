@@ -16,7 +16,7 @@ from worker.codecs.records.sources import PARTS
 from worker.core.tensors.specs import TensorSpec
 from worker.tools.records.sample import MOST_NAMES, Kind, Seen
 
-_NUMERIC = (Kind.WHOLE, Kind.NUMBER)
+_NUMERIC, _ARRAYS = (Kind.WHOLE, Kind.NUMBER), (Kind.WHOLES, Kind.NUMBERS)
 _LIKE_NUMBERS = (*_NUMERIC, Kind.BOOLEAN, Kind.DECIMAL)
 _IS_ID = re.compile(r"(^|_)(id|uuid|guid|key)$|[a-z](Id|ID)$")
 _CONFIRM = "confirm it"
@@ -110,7 +110,7 @@ class FieldsForInputs:
             if spec.is_float:
                 told += ' A model that takes NaN needs none, with [model] non_finite_input = "allow".'
         elif seen.lacks:
-            is_nan = self._takes_nan and spec.is_float and "names" not in table
+            is_nan = self._takes_nan and spec.is_float and "names" not in table and seen.kind not in _ARRAYS
             told += " A missing one is NaN." if is_nan else " A record without it is refused."
         return told
 
@@ -126,8 +126,9 @@ def _source(spec: TensorSpec, seen: Seen, *, takes_nan: bool) -> Any:
     kind, dims = seen.kind, spec.dims
     if len(dims) == 1 and dims[0] != 1:
         is_items = dims[0] is None and seen.path.has_each and kind in _NUMERIC
-        is_array = kind is Kind.NUMBERS and dims[0] in (None, *(seen.lengths if len(seen.lengths) == 1 else ()))
-        return _as_source(seen.path, {}) if (is_items or is_array) and not spec.is_text else None
+        is_array = kind in _ARRAYS and dims[0] in (None, *(seen.lengths if len(seen.lengths) == 1 else ()))
+        fits = spec.is_float or (spec.dtype.kind in "iu" and kind in (Kind.WHOLE, Kind.WHOLES))
+        return _as_source(seen.path, {}) if (is_items or is_array) and fits else None
     if len(dims) > 1 or seen.path.has_each:
         return None
     more = _conversion(spec, seen)

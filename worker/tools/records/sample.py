@@ -45,6 +45,7 @@ class Kind(StrEnum):
     INSTANT = "instants as texts"
     PICTURE = "pictures in base64"
     NULL = "null"
+    WHOLES = "arrays of whole numbers"
     NUMBERS = "arrays of numbers"
     OTHER = "arrays or objects"
 
@@ -69,8 +70,9 @@ class Seen:
     def kind(self) -> Kind:
         """The kind of most of its values that are not null; whole numbers among numbers are numbers."""
         kinds = self.kinds - Counter({Kind.NULL: self.kinds[Kind.NULL]})
-        if kinds[Kind.NUMBER] and kinds[Kind.WHOLE]:
-            kinds[Kind.NUMBER] += kinds.pop(Kind.WHOLE)
+        for whole, wide in ((Kind.WHOLE, Kind.NUMBER), (Kind.WHOLES, Kind.NUMBERS)):
+            if kinds[wide] and kinds[whole]:
+                kinds[wide] += kinds.pop(whole)
         if kinds[Kind.TEXT]:  # a text like a decimal is a text among texts
             for like in (Kind.DECIMAL, Kind.INSTANT, Kind.PICTURE):
                 kinds[Kind.TEXT] += kinds.pop(like, 0)
@@ -183,8 +185,8 @@ def kind_of(value: Any) -> Kind:
             return Kind.NUMBER
         case str():
             return _kind_of_text(value)
-        case list() if value and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value):
-            return Kind.NUMBERS
+        case list() if value and {*map(type, value)} <= {int, float}:
+            return Kind.WHOLES if {*map(type, value)} == {int} else Kind.NUMBERS
     return Kind.OTHER
 
 
