@@ -131,11 +131,10 @@ class Chunk:
         )
 
 
-def columns_of(chunks: Sequence[Chunk]) -> Sequence[Sequence[Tensor]]:
-    """The tensors of all these records, a column for each input. A model may have hundreds of inputs."""
-    if len(chunks) == 1:
-        return chunks[0].tensors
-    return [_joined(columns) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
+def columns_of(chunks: Sequence[Chunk], inputs: Sequence[int] | None = None) -> Sequence[Sequence[Tensor]]:
+    """The tensors of all these records, a column for each input, or for these inputs."""
+    of = [chunk.tensors if inputs is None else [chunk.tensors[at] for at in inputs] for chunk in chunks]
+    return of[0] if len(chunks) == 1 else [_joined(columns) for columns in zip(*of, strict=True)]
 
 
 def _joined(columns: Sequence[Sequence[Tensor]]) -> Sequence[Tensor]:

@@ -17,7 +17,7 @@ from itertools import groupby
 from struct import pack
 from typing import NamedTuple
 
-from worker.inference.protobuf_fields import Field, fields, head, message, number, size_of, text
+from worker.inference.protobuf_fields import WireField, fields, head, message, number, size_of, text
 
 # The fewest columns that are joined: at a batch of 64, 8 columns take 26 µs of CPU with a block or without, 16 take 28
 # instead of 39, 50 take 37 instead of 118, 500 take 150 instead of 2,600. Where no `Concat` takes them, 16 take 47 both
@@ -108,8 +108,8 @@ def in_blocks(content: memoryview) -> Blocks | None:
 
 
 def _changed(
-    model: Sequence[Field],
-    graph: Sequence[Field],
+    model: Sequence[WireField],
+    graph: Sequence[WireField],
     inputs: Mapping[str, _Column | None],
     groups: Sequence[tuple[tuple[int, bytes], Sequence[str]]],
     content: memoryview,
@@ -141,7 +141,7 @@ def _changed(
 
 
 def _joined_in_nodes(
-    graph: Sequence[Field], group_of: Mapping[str, int], prefix: str
+    graph: Sequence[WireField], group_of: Mapping[str, int], prefix: str
 ) -> tuple[list[bytes | memoryview], list[dict[str, Sequence[str]]]]:
     """The nodes, and for each group the columns that a node now takes as one, by the name of this."""
     read = [(field, list(fields(field.content))) for field in _of(graph, _NODE)]
@@ -172,7 +172,7 @@ def _joined_in_nodes(
     return nodes, pieces
 
 
-def _joins_columns(node: Sequence[Field]) -> bool:
+def _joins_columns(node: Sequence[WireField]) -> bool:
     """True for `Concat` along the second axis."""
     named = {each.number: text(each.content) for each in node if each.number in (_OPERATOR, _DOMAIN)}
     if named.get(_OPERATOR) != "Concat" or named.get(_DOMAIN, "") not in ("", "ai.onnx"):
@@ -199,7 +199,7 @@ def _block(name: str, element: int, batch: bytes, width: int, pieces: Mapping[st
     )
 
 
-def _input(field: Field) -> tuple[str, _Column | None]:
+def _input(field: WireField) -> tuple[str, _Column | None]:
     """An input's name, and the input if it has one element a row."""
     name = _name(field.content, 1)
     element, dims = 0, list[memoryview]()
@@ -226,7 +226,7 @@ def _size(dim: memoryview) -> int | str | None:
     return size
 
 
-def _opset(model: Sequence[Field]) -> int:
+def _opset(model: Sequence[WireField]) -> int:
     """The version of ONNX's operators that the model names; 0 if none."""
     for field in _of(model, _OPSETS):
         if _name(field.content, 1) in ("", "ai.onnx"):
@@ -234,7 +234,7 @@ def _opset(model: Sequence[Field]) -> int:
     return 0
 
 
-def _of(message: Iterable[Field], number: int) -> Iterator[Field]:
+def _of(message: Iterable[WireField], number: int) -> Iterator[WireField]:
     return (field for field in message if field.number == number)
 
 

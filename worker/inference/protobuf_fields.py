@@ -13,7 +13,7 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _SIZES = {FIXED64: 8, FIXED32: 4}
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """One field of a message: its value if it is a whole number, its content if it is bytes; `whole`: all its bytes."""
 
     number: int
@@ -25,7 +25,7 @@ class Field(NamedTuple):
 _NOTHING = memoryview(b"")
 
 
-def fields(content: memoryview) -> Iterator[Field]:
+def fields(content: memoryview) -> Iterator[WireField]:
     """The fields of a message. Raises `ValueError` or `IndexError` if it is none."""
     at, end = 0, len(content)
     while at < end:
@@ -43,7 +43,7 @@ def fields(content: memoryview) -> Iterator[Field]:
             raise ValueError(f"a field of kind {kind}")
         if at > end:
             raise ValueError("a message that was cut short")
-        yield Field(tag >> 3, value, inner, content[start:at])
+        yield WireField(tag >> 3, value, inner, content[start:at])
 
 
 def _varint(content: memoryview, at: int) -> tuple[int, int]:

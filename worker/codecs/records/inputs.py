@@ -143,6 +143,15 @@ class Fields(Input):
     def wishes(self) -> Sequence[Wish]:
         return [element.wish for element in self._elements]
 
+    @property
+    def plain(self) -> Element | None:
+        """Its element, if that is one number of the record as it is; else None."""
+        return self._elements[0] if len(self._elements) == 1 and self._elements[0].is_plain else None
+
+    def made_of(self, elements: Array) -> Made:
+        """The tensors of records with one such element each."""
+        return Made(Block(elements), self._dims)
+
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         owners: Array | None = None
         if counts is not None:
@@ -152,7 +161,7 @@ class Fields(Input):
             ]
         whole = _side_by_side(self._elements, columns, owners, faults)
         if counts is None:
-            return Made(Block(whole), self._dims)
+            return self.made_of(whole)
         return Made(_cut(self.spec, whole, counts, len(columns)), self._dims)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from worker.codecs.records.all_inputs import AllInputs
 from worker.codecs.records.declared_mapping import (
     ALL,
     KEEP,
@@ -83,6 +84,7 @@ class RecordMapping:
         self._keeps_all = keep == ALL
         self._kept = {} if self._keeps_all else kept_fields(keep)
         self._inputs = list(inputs_of(settings, signature, self._rows, takes_nan=takes_nan))
+        self._all_inputs = AllInputs(self._inputs)
         outputs = [name for name in settings.answer if name != KEEP] or [spec.name for spec in signature.outputs]
         if clash := [name for name in outputs if name in self._kept]:
             raise BadConfiguration(f"[records.answer] keep: the answer has a field {clash[0]!r} already; leave one out")
@@ -218,7 +220,7 @@ class RecordMapping:
         for path in self._added:
             for at in [at for at, found in enumerate(next(rest)) if found is not msgspec.UNSET]:
                 wrong.setdefault(at, f"{path}: the record has this field, and the answer adds it")
-        made = [each.make([next(rest) for _ in each.wishes], rows, len(good), wrong) for each in self._inputs]
+        made = self._all_inputs.make(rest, rows, len(good), wrong)
         if self._keeps_all:
             own = values if len(good) == len(values) else _picked(values, good)
             kept = list(map(bytes, own)) if self._is_json else own

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from threading import Barrier, Thread
@@ -34,6 +34,7 @@ from worker.inference.host.messages import (
     Message,
     Order,
     Place,
+    Places,
     Ran,
 )
 from worker.inference.host.page_locking import page_locked
@@ -177,8 +178,15 @@ class Host:
         finally:
             os.close(fd)
 
-    def _feeds(self, places: Mapping[str, Place]) -> dict[str, Array]:
-        return {name: self._feed(place) for name, place in places.items()}
+    def _feeds(self, places: Places) -> dict[str, Array]:
+        feeds = dict[str, Array]()
+        for name, place in places.items():
+            feed = self._feed(place)
+            if isinstance(name, str):
+                feeds[name] = feed
+            else:
+                feeds.update(zip(name, feed, strict=True))
+        return feeds
 
     def _feed(self, place: Place) -> Array:
         _, _, start, size = place

@@ -16,14 +16,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil
 
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, HostEnd
+from worker.core.tensors.many_inputs import WideFeeds
 from worker.core.tensors.room import ALIGNMENT
 from worker.inference.host.keeper import Keeper
-from worker.inference.host.messages import Job, Place, Ran
+from worker.inference.host.messages import Job, Places, Ran
 from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
 
@@ -208,11 +210,18 @@ class HostLanes:
         self._given[number] = run
         return number, feeds, self._start_of(run.room), len(run.room)
 
-    def _places(self, run: _Run, batch: Batch) -> dict[str, Place]:
+    def _places(self, run: _Run, batch: Batch) -> Places:
         """The places of the feeds. What does not lie in the memory is copied: texts, states, a single record."""
-        places = dict[str, Place]()
+        places = Places()
         elsewhere = dict[str, Array]()
-        for name, array in batch.all_feeds.items():
+        feeds = batch.all_feeds
+        if isinstance(feeds, WideFeeds):
+            for names, whole in feeds.wholes.items():
+                if (start := self._heap.memory.start_of(whole)) is not None:
+                    places[names] = (whole.dtype.str, whole.shape, start, whole.nbytes)
+            placed = set(chain.from_iterable(places))
+            feeds = {name: array for name, array in feeds.items() if name not in placed}
+        for name, array in feeds.items():
             start = None if array.dtype.hasobject else self._heap.memory.start_of(array)
             if start is None:
                 elsewhere[name] = array

@@ -67,9 +67,12 @@ class Broken:
 # The place of an array: dtype, shape, start and size in bytes; an output's start is in its room.
 Place = tuple[str, tuple[int, ...], int, int]
 
-# One run: its number; the feeds by name, or None for the warm-up batch; the start of the room for the outputs, and its
+# The places of a batch's feeds by name. Feeds that are rows of one array have one place, by all their names.
+Places = dict[str | tuple[str, ...], Place]
+
+# One run: its number; the feeds, or None for the warm-up batch; the start of the room for the outputs, and its
 # size in bytes. A message has a list of them.
-Job = tuple[int, dict[str, Place] | None, int, int]
+Job = tuple[int, Places | None, int, int]
 
 # The end of one run: its number, how many seconds it took, and the outputs or the failure. Outputs that are longer than
 # their room are in a memory of their own, whose descriptor comes with the message.

@@ -16,6 +16,7 @@ from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, DeviceLost, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
+from worker.core.tensors.many_inputs import WideFeeds
 from worker.core.tensors.stacking import halve
 from worker.inference.host import child
 from worker.inference.host.lanes import MOST_AHEAD
@@ -53,6 +54,16 @@ class Echo:
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         return list(feeds.values())
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return []
+
+
+class ByName:
+    """Gives back what it got, by the names of the inputs."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        return [feeds[name] for name in sorted(feeds)]
 
     def probe(self) -> Sequence[Array] | RunFailure:
         return []
@@ -503,6 +514,26 @@ def test_feeds_in_the_shared_memory_are_not_copied_and_neither_are_halves_of_the
     assert copies == [None, None]
     assert outputs_of(first)[0].tolist() == array[:2].tolist()
     assert outputs_of(second)[0].tolist() == array[2:].tolist()
+    hosts.close()
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_feeds_that_lie_in_one_array_cross_with_one_place(is_shared: bool) -> None:  # noqa: FBT001  # a parameter of pytest
+    """The host gets each by its name, beside others; if the array lies elsewhere, they are copied."""
+    hosts = Hosts(runner=ByName())
+    names, feeds = ("c", "a", "b"), WideFeeds()
+    whole = hosts.heap.room(64).empty((3, 2, 1), np.dtype(np.int64)) if is_shared else np.empty((3, 2, 1), np.int64)
+    whole[:] = np.arange(6).reshape(3, 2, 1)
+    feeds.update({"t": np.array([["x"], ["y"]], object), **dict(zip(names, whole, strict=True))})
+    feeds.wholes[names] = whole
+    given = Batch([chunk()], feeds, 2, ClosedBy.SIZE)
+    hosts.lanes.submit(given)
+    hosts.lanes.submit(given._replace(states={"s": np.array([[7], [8]])}))
+
+    first, second = hosts.fetch(2)
+
+    assert [each.tolist() for each in outputs_of(first)] == [[[2], [3]], [[4], [5]], [[0], [1]], [["x"], ["y"]]]
+    assert [each.tolist() for each in outputs_of(second)[:4]] == [[[2], [3]], [[4], [5]], [[0], [1]], [[7], [8]]]
     hosts.close()
 
 
