@@ -69,7 +69,7 @@ def test_a_wrong_record_is_refused_with_its_path() -> None:
         Code.INVALID_ARGUMENT,
         "x: expected a number, got a text",
     )
-    assert (empty, nothing.message) == (3, "expected a request, got an empty value")
+    assert (empty, nothing.message) == (3, "expected a record, got an empty value")
     error, letter = codec.messages([rejection])
     assert json.loads(error[2] or b"") == {"error": "x: expected a number, got a text"}
     assert letter[2] == b'{"x": "secret"}'
