@@ -186,7 +186,7 @@ def parts_as_json(
     """
     if reader_of is None and settings.records is not None and settings.records.encoding == "registry":
         reader_of = from_json
-    mapping = record_mapping(settings, signature, reader_of)
+    mapping = record_mapping(settings, signature, reader_of, skips_null=settings.kafka.null_value == "skip")
     return RecordParts(forms_of(mapping), mapping)
 
 

@@ -115,7 +115,8 @@ class RequestReader:
             if value is not None and len(value) <= most:
                 body_id = self._encodings.body_id(envelope.form, value)
         elif not value:
-            why = f"expected a request, got {'an empty' if value is not None else 'a null'} value"
+            what = "request" if self._wire.records is None else "record"
+            why = f"expected a {what}, got {'an empty' if value is not None else 'a null'} value"
         elif self._has_state and key is None:
             why = "expected a key: the model remembers something of each key, and this request has none"
         elif self._has_state and key is not None and len(key) > self._wire.max_key_bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -38,6 +39,7 @@ class ScoringKafkaSettings(Section):
 
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
     max_json_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_JSON_BYTES)
+    null_value: Literal["reject", "skip"] = Field("reject", description="Envelopes of records that hold null.")
 
 
 class ClientSettings(Sections):

@@ -115,6 +115,11 @@ class RecordMapping:
         return self._rows is not None
 
     @property
+    def takes_whole(self) -> bool:
+        """True if an input is the whole record, as objects of Python."""
+        return any(wish.path == WHOLE for each in self._inputs for wish in each.wishes)
+
+    @property
     def fed_by(self) -> Mapping[str, Sequence[Path]]:
         """The fields that feed each input; none: it is a constant."""
         return {each.spec.name: [wish.path for wish in each.wishes] for each in self._inputs}

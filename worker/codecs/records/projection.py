@@ -37,6 +37,13 @@ _WORDS = {
     "bytes": "bytes in base64",
     "null": "null",
 }
+# Messages of msgspec that name no kind, and the kinds that they are of.
+_FORMS = {
+    "Invalid decimal string": "decimal",
+    "Invalid RFC3339 encoded datetime": "datetime",
+    "Timestamp is out of range": "datetime",
+    "Invalid base64 encoded string": "bytes",
+}
 _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _EXPECTED = re.compile(r"Expected `(?P<expected>[^`]*)`(?P<bound> [<>]=? -?\d+)?(?:, got `(?P<got>[^`]*)`)?")
@@ -231,6 +238,7 @@ def told(error: Exception) -> str:
         got = expected["got"]
         said = f"expected {wanted}{expected['bound'] or ''}" + (f", got {_WORDS.get(got, got)}" if got else "")
     else:
-        said = _AT.sub("", text)
-        said = f"{said[:1].lower()}{said[1:]}"
+        said = _AT.sub("", text).strip()
+        kind = _FORMS.get(said)
+        said = f"expected {_WORDS[kind]}" if kind else f"{said[:1].lower()}{said[1:]}"
     return f"{path or 'the record'}: {said}"

@@ -103,7 +103,7 @@ def test_a_schema_that_cannot_be_had_is_its_records_fault() -> None:
 def test_a_record_without_a_value_waits_for_no_schema() -> None:
     """It is refused, or skipped, as ever."""
     assert [rejection.message for _, rejection in codec().read([record(b"")]).rejections] == [
-        "expected a request, got an empty value"
+        "expected a record, got an empty value"
     ]
 
 

@@ -89,7 +89,7 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     assert made(entry, {"d": "1.10"}, {"d": 2.5}, {"d": 3}, of=spec("FP64"), dtype="<f8") == [[1.1], [2.5], [3.0]]
     mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": Decimal("1.10")})
     assert numbers(mapped.tensors[0], "<f8") == [[1.1]]
-    assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: invalid decimal string"
+    assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: expected a decimal number"
     for wrong in ("sNaN", "1e400"):  # the first raises wherever it is used as a number, the second is no FP64
         assert why(mapping(spec("FP64"), inputs={"x": entry}), {"d": wrong}).startswith("d: expected a number")
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
@@ -129,7 +129,7 @@ def test_an_instant_that_is_none_is_refused() -> None:
     hours = mapping(spec("INT64"), inputs={"x": {"field": "at", "as": "hour", "epoch": "s"}})
     assert why(hours, {"at": 1e300}) == "at: expected a number of s since 1970"
     texts = mapping(spec("INT32"), inputs={"x": {"field": "at", "as": "ms"}})
-    assert why(texts, {"at": "yesterday"}) == "at: invalid RFC3339 encoded datetime"
+    assert why(texts, {"at": "yesterday"}) == "at: expected an instant such as 2026-01-31T12:00:00Z"
     assert why(texts, {"at": "2026-01-31T12:00:00Z"}) == "at: expected an instant such as 2026-01-31T12:00:00Z"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.unit.codecs.builders import Y
 from tests.unit.codecs.records.builders import PAYMENTS, mapping, record, record_codec, served, spec
+from worker.codecs.records.record_encoding import WHOLE_HOLDS
 from worker.core.chunk import Chunk, Prediction
 from worker.core.failures import Code
 from worker.core.records import Array, Record, Rejection
@@ -69,7 +70,7 @@ def test_a_wrong_record_is_refused_with_its_path() -> None:
         Code.INVALID_ARGUMENT,
         "x: expected a number, got a text",
     )
-    assert (empty, nothing.message) == (3, "expected a request, got an empty value")
+    assert (empty, nothing.message) == (3, "expected a record, got an empty value")
     error, letter = codec.messages([rejection])
     assert json.loads(error[2] or b"") == {"error": "x: expected a number, got a text"}
     assert letter[2] == b'{"x": "secret"}'
@@ -116,6 +117,14 @@ def test_records_of_several_rows_are_answered_by_lists() -> None:
     assert [answer[2] for answer in answers] == [b'{"y":[[0.0,1.0],[2.0,3.0]]}', b'{"y":[[4.0,5.0]]}']
     [(_, rejection)] = codec.read([record({"items": items + items})]).rejections
     assert rejection.message == "4 rows, at most 2 are taken in one record"
+
+
+def test_a_whole_record_counts_with_its_objects() -> None:
+    """Else records of empty lists, 22 bytes of memory for each of theirs, outgrow MAX_INFLIGHT_BYTES."""
+    whole = spec("BYTES", name="record")
+    codec = record_codec(served(whole, max_rows=1), mapping(whole, functions="functions.py"))
+    few, many = chunk_of(codec, record({"v": [[]]}), record({"v": [[]] * 101}, 1)).sizes
+    assert many - few == 100 * len("[], ") * (1 + WHOLE_HOLDS)
 
 
 def test_a_length_that_no_bucket_takes_is_refused() -> None:

@@ -79,6 +79,17 @@ def test_lines_are_records(folder: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert "1 line of another kind passed over ([records] only)" in capfd.readouterr().err
 
 
+def test_a_null_in_its_envelope_is_as_the_settings_say(folder: Path) -> None:
+    """As a worker treats it: an error, or passed over."""
+    (folder / "r.jsonl").write_text(f"{json.dumps({'after': payment(1)})}\n{json.dumps({'after': None})}\n")
+    enveloped = SETTINGS.replace("[records]", '[records]\nenvelope = "after"')
+
+    (folder / "worker.toml").write_text(enveloped)
+    assert [list(answer) for answer in scored(folder, "r.jsonl")[0]] == [["id", "double"], ["error", "code", "line"]]
+    (folder / "worker.toml").write_text(f'[kafka]\nnull_value = "skip"\n{enveloped}')
+    assert scored(folder, "r.jsonl") == ([{"id": 1, "double": 1.0}], 0)
+
+
 def test_cells_of_a_csv_are_fields_by_the_names_in_its_first_line(folder: Path) -> None:
     """Numbers are read from their texts, a name with dots is a path, and an empty cell is missing."""
     (folder / "r.csv").write_text(
