@@ -197,7 +197,7 @@ lock:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(PYTHON) -m venv "$$dir" && \
 	"$$dir/bin/pip" install --quiet --disable-pip-version-check uv && \
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) pyproject.toml -o requirements.txt && \
-	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(EXTRAS) --group dev pyproject.toml -o requirements-dev.txt && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel --extra parquet $(EXTRAS) --group dev pyproject.toml -o requirements-dev.txt && \
 	{ sed -n 's/^onnxruntime-gpu\(==[^ ;]*\).*/onnxruntime\1/p' requirements.txt; \
 		echo "onnxruntime-gpu; python_version < '0'"; } > "$$dir/cpu.txt" && \
 	echo "onnxruntime-gpu[cuda,cudnn]; $(ON_CUDA)" > "$$dir/cuda.in" && \

@@ -14,8 +14,9 @@ from worker.codecs.answer_forms import AnswerForm, form_of
 from worker.codecs.records.answer_fields import AnswerField
 from worker.codecs.records.answer_schemas import answer_schema, whole_record
 from worker.codecs.records.answers import record_form, schema_form
+from worker.codecs.records.declared_mapping import ALL, KEEP
 from worker.codecs.records.framed_values import FramedValues
-from worker.codecs.records.mapping import ALL, KEEP, RecordMapping
+from worker.codecs.records.mapping import RecordMapping
 from worker.codecs.records.projection import ReaderOf, from_json, from_objects
 from worker.codecs.records.served import ANSWER
 from worker.core.failures import BadConfiguration
@@ -27,6 +28,10 @@ from worker.settings import ModelSettings, RecordsSettings, Settings
 
 # How the fields of a value are read, by `RECORDS__ENCODING`; None: it has none.
 _READERS: Mapping[str, ReaderOf | None] = {"json": from_json, "registry": from_objects, "text": None, "bytes": None}
+
+
+# The schema of a subject's answers with its id, for a worker that would write this one.
+AnswerSchemas = Callable[[str, RegisteredSchema], RegisteredSchema]
 
 
 class RecordSections(Protocol):
@@ -47,14 +52,17 @@ class RecordParts(NamedTuple):
     schemas: Schemas | None = None
 
 
-def record_parts(settings: Settings, signature: Signature, closing: ExitStack) -> RecordParts:
+def record_parts(
+    settings: Settings, signature: Signature, closing: ExitStack, of_answers: AnswerSchemas | None = None
+) -> RecordParts:
     """The parts for records of this signature. Raises `BadConfiguration`.
 
-    A registry is asked for the schemas of the topics, and given that of the answers, before the first record.
+    A registry is asked for the schemas of the topics, and given that of the answers, before the first record; or
+    `of_answers` gives the schema of a subject's answers.
     """
     skips_null = settings.kafka.null_value == "skip"
     if settings.records is not None and settings.records.encoding == "registry":
-        return _with_schemas(settings, settings.records, signature, closing, skips_null=skips_null)
+        return _with_schemas(settings, settings.records, signature, closing, of_answers, skips_null=skips_null)
     mapping = record_mapping(settings, signature, skips_null=skips_null)
     return RecordParts() if mapping is None else RecordParts(forms_of(mapping), mapping)
 
@@ -85,8 +93,14 @@ def forms_of(mapping: RecordMapping | None) -> Callable[[ReplyForm], AnswerForm]
     return lambda _: form
 
 
-def _with_schemas(
-    settings: Settings, records: RecordsSettings, signature: Signature, closing: ExitStack, *, skips_null: bool
+def _with_schemas(  # what `record_parts` has
+    settings: Settings,
+    records: RecordsSettings,
+    signature: Signature,
+    closing: ExitStack,
+    of_answers: AnswerSchemas | None,
+    *,
+    skips_null: bool,
 ) -> RecordParts:
     """The parts for records whose schema is in a registry. The answers are written in the same encoding."""
     from worker.registry.registry import Registry  # noqa: PLC0415  # its client is an extra
@@ -102,6 +116,11 @@ def _with_schemas(
             f"WORKER_RECORDS__ENCODING: the registry has no schema of {subjects}, by which the answers' schema is "
             "made; register the records' schema, as their producer does"
         )
+    if records.answer.get(KEEP) == ALL and records.envelope is not None:
+        raise BadConfiguration(
+            f"[records.answer] keep: a record in the envelope {records.envelope} has no schema of its own, by which it "
+            "could all be kept; name the fields to keep"
+        )
     if records.answer.get(KEEP) == ALL:
         records = records.model_copy(update={"answer": {**records.answer, KEEP: list(whole_record(record))}})
     mapping = RecordMapping(
@@ -112,7 +131,9 @@ def _with_schemas(
         skips_null=skips_null,
     )
     subject = f"{settings.kafka.response_topic}-value"
-    form = _form_with_schema(record, signature, mapping, records.functions, partial(registry.of_answers, subject))
+    form = _form_with_schema(
+        record, signature, mapping, records.functions, partial(of_answers or registry.of_answers, subject)
+    )
     return RecordParts(lambda _: form, mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
 
 

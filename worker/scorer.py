@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import BoundedSemaphore, Lock
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from worker.assembled_model import batch_policy, plain_section
-from worker.assembled_records import forms_of, record_mapping
+from worker.assembled_records import RecordParts, forms_of, record_mapping
 from worker.codecs.codec import Codec
 from worker.codecs.records.projection import ReaderOf, from_json
 from worker.codecs.wire_contract import JSON, Wire
@@ -32,6 +32,7 @@ from worker.inference.facts import Runnable
 from worker.inference.model import Model
 from worker.inference.records.making import record_model
 from worker.inference.records.record_model import RecordModel
+from worker.registry.awaiting import await_schemas
 from worker.settings import Settings
 from worker.settings.for_commands import ScoringSettings
 from worker.state import StateLayout
@@ -46,18 +47,22 @@ class Scorer:
     With `[records]` they are records, else requests. `signature` is what they are read by.
     """
 
-    def __init__(self, model: Model, settings: ScoringSettings | Settings, reader_of: ReaderOf | None = None) -> None:
-        """`reader_of` reads rows of a file as records. Raises `BadConfiguration`.
+    def __init__(
+        self,
+        model: Model,
+        settings: ScoringSettings | Settings,
+        parts_of: Callable[[Signature], RecordParts] | None = None,
+    ) -> None:
+        """`parts_of` gives what reads and writes the records of a signature; else `parts_as_json`.
 
-        Records with a schema in a registry come as JSON (`registry/framed_records.py`), and so do their answers.
+        Raises `BadConfiguration`.
         """
-        if settings.records is not None and settings.records.encoding == "registry":
-            reader_of = reader_of or from_json
         self.batches = 0
         self.seconds = 0.0
         self._lanes = BoundedSemaphore(settings.batching.lanes)
         self._model, self.signature = served(model, settings)
-        self.mapping = record_mapping(settings, self.signature, reader_of)
+        parts = parts_as_json(settings, self.signature) if parts_of is None else parts_of(self.signature)
+        self.mapping, self._framed = parts.mapping, parts.framed
         # No topic bounds an answer here, and the reader of the file knows how long a request may be.
         wire = Wire(
             *("", ""),
@@ -66,8 +71,9 @@ class Scorer:
             max_answer_bytes=sys.maxsize,
             non_finite_output=settings.model.non_finite_output,
             records=self.mapping,
+            framed=self._framed,
         )
-        self.codec = Codec([self.signature], wire, tell=lambda _: None, form_of=forms_of(self.mapping))
+        self.codec = Codec([self.signature], wire, tell=lambda _: None, form_of=parts.form_of)
         policy = batch_policy(settings.batching, model)
         self.policy: BatchPolicy = replace(policy, buckets=self.signature.buckets)
         self._batcher = Batcher({self.signature.key: self.policy})  # it sorts, and holds nothing
@@ -98,6 +104,8 @@ class Scorer:
         """Yields the outcomes of these records, in any order. Raises `ModelBroken`."""
         together = defaultdict[BatchKind, list[Chunk]](list)
         with self._remembering:
+            if self._framed is not None:
+                await_schemas(self._framed, records)
             chunks, rejections, _ = self.codec.read(records) if records else Reading((), ())
             for chunk in chunks:
                 for kind, part in self._batcher.by_kind(chunk):
@@ -167,6 +175,19 @@ class Scorer:
     def _check_device(self) -> None:
         if isinstance(failure := self._model.probe(), RunFailure):
             raise ModelBroken(f"the model fails on its own warm-up batch, which ran at start: {failure.message}")
+
+
+def parts_as_json(
+    settings: ScoringSettings | Settings, signature: Signature, reader_of: ReaderOf | None = None
+) -> RecordParts:
+    """What reads and writes records of a file as JSON, whatever the topics have. Raises `BadConfiguration`.
+
+    `reader_of`: reads rows of a table as records.
+    """
+    if reader_of is None and settings.records is not None and settings.records.encoding == "registry":
+        reader_of = from_json
+    mapping = record_mapping(settings, signature, reader_of)
+    return RecordParts(forms_of(mapping), mapping)
 
 
 def served(model: Model, settings: ScoringSettings | Settings) -> tuple[Runnable, Signature]:

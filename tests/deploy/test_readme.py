@@ -36,8 +36,9 @@ from worker.tools.state.states_file import SavedStates, save
 PAGES = blocks_of(GUIDE)
 # The outputs of `make demo`, `profile` and `bench` are pictures of one machine; blocks without a name are drawings.
 # `tests/integration/test_demo.py` tests the demo, `tests/integration/test_bench.py` a shorter `bench`, which takes
-# minutes, and `tests/unit/tools/profile/test_command.py` a sample of lengths.
-PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
+# minutes, `tests/unit/tools/profile/test_command.py` a sample of lengths, and `tests/unit/tools/records` proposals.
+INFERRED = {"infer", "infer-printed"}
+PICTURES = {*INFERRED, "demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "export", "own-image", "profile-lengths", *PICTURES}
 # The settings that a worker needs and a page does not show.
 NEEDED = {
@@ -49,7 +50,7 @@ NEEDED = {
 }
 BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes next to thirty waiting processes
 
-_NAMES = re.compile(r'(?<=")(?:requests|answers)\b')
+_NAMES = re.compile(r'(?<=")(?:requests|answers|payments|scores|rejected|scorers)(?=")')
 _EXPORT = re.compile(r"^export WORKER_KAFKA__BOOTSTRAP_SERVERS=.*\n", re.MULTILINE)
 _FIGURE = re.compile(r"\d[\d,.]*")
 
@@ -135,6 +136,19 @@ class Reader:
         return found
 
 
+class PaymentsReader(Reader):
+    """A reader of the README, who has saved its settings and typed `check`, in a folder like the clone's root."""
+
+    def __init__(self, kafka: Cluster, folder: Path) -> None:
+        self.kafka = kafka
+        self.topics = {name: fresh(name) for name in ("payments", "scores", "rejected")}
+        self._names = {**self.topics, "scorers": fresh("scorers")}
+        self._folder = folder
+        (folder / "worker").symlink_to(ROOT / "worker")
+        (folder / "payments.toml").write_text(self.text("payments"), encoding="utf-8")
+        self.type("payments-check")
+
+
 def in_a_terminal(folder: Path) -> dict[str, str]:
     """The environment after `.venv/bin/activate`, with no other variables of ours."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -168,6 +182,14 @@ def reader(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory, model: Path
         yield reader
 
 
+@pytest.fixture(scope="module")
+def payments(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaymentsReader]:
+    """A reader whose worker answers payments."""
+    reader = PaymentsReader(kafka, tmp_path_factory.mktemp("payments"))
+    with serving(reader, "payments-run"):
+        yield reader
+
+
 @contextmanager
 def serving(reader: Reader, name: str) -> Iterator[None]:
     """The worker that this block starts; it is in its group until the end of the `with`."""
@@ -185,7 +207,9 @@ def serving(reader: Reader, name: str) -> Iterator[None]:
 def test_every_block_is_tried() -> None:
     """A new block needs a test in one of these files, or a place in `ONLY_LOOKED_AT`."""
     tests = ("deploy/test_readme.py", "deploy/test_compose.py", "unit/inference/test_python_model.py")
-    source = "".join((ROOT / "tests" / name).read_text() for name in tests)
+    of_records = ("unit/test_records_page.py", "unit/inference/records/test_text.py")
+    functions = "unit/inference/records/test_functions.py"
+    source = "".join((ROOT / "tests" / name).read_text() for name in (*tests, *of_records, functions))
 
     untried = {found.name for found in PAGES if f'"{found.name}"' not in source}
 
@@ -200,6 +224,22 @@ def test_every_make_target_named_exists() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
     assert {"demo", "setup", "bench"} <= {"".join(pair) for pair in named} <= set(targets)
+
+
+def test_the_readme_s_payments_are_answered(payments: PaymentsReader) -> None:
+    """The output is the page's, except for figures, and for the order of two partitions."""
+    assert "Topics created" in payments.printed("payments-check")
+
+    printed = payments.type("payments-publish")
+
+    assert sorted(printed.splitlines()) == sorted(payments.shown("payments-printed").splitlines())
+
+
+def test_the_client_s_page_asks_about_a_record(payments: PaymentsReader, capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's worker answers it with a dictionary, and a wrong one with an error."""
+    exec(payments.text("client-records"), {})  # noqa: S102  # the page's own words
+
+    assert capsys.readouterr().out == block("client-records-printed").text
 
 
 def test_check_finds_nothing_wrong(reader: Reader) -> None:

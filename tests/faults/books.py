@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.faults.memories import Memory, State
-from tests.faults.requests import RAW, Request, Rows, number_of, request, rows, told_by, wrong_value
+from tests.faults.requests import ROWS, Form, Request, Rows, number_of, request, rows, told_by, wrong_value
 
 UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that cannot be read
 SHOWN = 20  # examples kept of each way in which a promise was broken
@@ -89,6 +89,7 @@ class Books:
         exactly_once: bool,
         tell: Callable[[str, str], None],
         memory: Memory | None = None,
+        form: Form = ROWS,
     ) -> None:
         self.requests: dict[Source, int] = {}  # place → the request's number
         self.answers = self.errors = self.dead_letters = self.looks = 0
@@ -101,6 +102,7 @@ class Books:
         self._partitions = partitions
         self._exactly_once = exactly_once
         self._memory = memory
+        self._form = form
         self._told: dict[Source, Rows] = {}  # with state: the first answer's columns of state
         self.states: dict[bytes, State] = {}  # with state: the right last state of each key
         self._spoiled: set[Source] = set()  # on a disk
@@ -268,7 +270,7 @@ class Books:
         return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
 
     def _asked(self, number: int) -> Request:
-        return request(number, self._partitions, has_state=self._memory is not None)
+        return request(number, self._partitions, self._form, has_state=self._memory is not None)
 
     def _repeated(self, source: Source, how: str) -> None:
         if source.offset in self._read_again.get(source.partition, ()):
@@ -304,9 +306,9 @@ class Books:
         if headers.get("status") not in ("ok", "error") or got != asked.code:
             faults.append(f"status {headers.get('status')} {got}, not {asked.code or 'ok'}: {seen.value!r}")
         elif asked.code is None:
-            if headers.get("content-type") != RAW.decode():
+            if headers.get("content-type") != self._form.answer_type:
                 faults.append(f"content-type {headers.get('content-type')}")
-            elif wrong := self._wrong_value(source, number, seen.value or b""):
+            elif wrong := self._wrong_value(source, number, self._form.raw(seen.value or b"")):
                 faults.append(wrong)
         return faults
 

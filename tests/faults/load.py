@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.faults.books import Books, Source
 from tests.faults.checker import Topics
 from tests.faults.history import History
-from tests.faults.requests import request
+from tests.faults.requests import ROWS, Form, request
 
 TICK = 0.01  # the pace's unit, seconds
 
@@ -25,13 +25,21 @@ class Load:
     """Sends `rate` requests a second from now until `stop`, or until `most` are sent."""
 
     def __init__(
-        self, servers: str, topics: Topics, rate: float, books: Books, history: History, most: int | None = None
+        self,
+        servers: str,
+        topics: Topics,
+        rate: float,
+        books: Books,
+        history: History,
+        most: int | None = None,
+        form: Form = ROWS,
     ) -> None:
         self.sent = 0
         self._topics = topics
         self._rate = rate
         self._most = sys.maxsize if most is None else most
         self._books = books
+        self._form = form
         self._history = history
         self._failures: list[str] = []
         self._producer = Producer(
@@ -84,7 +92,7 @@ class Load:
                 self.sent += 1
 
     def _send(self, number: int) -> bool:
-        asked = request(number, self._topics.partitions)
+        asked = request(number, self._topics.partitions, self._form)
         headers: list[Any] = list(asked.headers)
         try:
             self._producer.produce(

@@ -27,7 +27,7 @@ from tests.faults.load import Load
 from tests.faults.lost_offsets import LostOffsets
 from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
-from tests.faults.requests import TABLE, WEIGHTS
+from tests.faults.requests import ROWS, TABLE, WEIGHTS, Form
 from tests.faults.strangers import Strangers
 from tests.models import fragile, save, with_memory
 from tests.stores.running import RunningStore
@@ -58,6 +58,7 @@ class Options:
     settings: Mapping[str, str] | None = None
     state: str = ""  # a name of MEMORIES; empty: a model without state
     requests: int | None = None  # None: for as long as the faults take
+    form: Form = ROWS
 
     @property
     def memory(self) -> Memory | None:
@@ -116,6 +117,7 @@ class Mix:
             options.partitions,
             exactly_once=options.guarantee == "exactly_once",
             memory=options.memory,
+            form=options.form,
             tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
         )
         self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
@@ -144,7 +146,7 @@ class Mix:
         """Do the legs one after the other under one load, and then judge."""
         self._create_topics()
         servers = self._broker.bootstrap_servers
-        self._history.write("began", **{k: str(v) for k, v in vars(self._options).items() if k != "legs"})
+        self._history.write("began", **{k: str(v) for k, v in vars(self._options).items() if k not in ("legs", "form")})
         self._checker = self._stack.enter_context(
             Checker(servers, self._group, self._topics, self._books, self._history)
         )
@@ -155,12 +157,13 @@ class Mix:
             self._books,
             self._checker,
             self._rest,
+            form=self._options.form,
             has_state=bool(self._options.state),
         )
         self._begin(self._options.legs[0])
         options = self._options
         load = self._load = self._stack.enter_context(
-            Load(servers, self._topics, options.rate, self._books, self._history, options.requests)
+            Load(servers, self._topics, options.rate, self._books, self._history, options.requests, options.form)
         )
         began = self._history.now
         for number, leg in enumerate(options.legs):
@@ -302,5 +305,6 @@ class Mix:
             "MODEL__DEVICE": "cpu",
             "DELIVERY__GUARANTEE": self._options.guarantee,
             **with_state,
+            **self._options.form.settings,
             **(self._options.settings or {}),
         }

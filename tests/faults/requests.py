@@ -6,6 +6,7 @@ Owns the model's numbers, from which numpy computes the right answers without ON
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,15 +56,15 @@ class Request(NamedTuple):
 
 
 class _Poison(NamedTuple):
-    content_type: bytes
+    content_type: bytes | None
     value: bytes | None
     code: str
 
 
-def _spoilt(column: int, number: float) -> bytes:
+def _spoilt(column: int, number: float) -> Rows:
     row = _inputs[:1].copy()
     row[0, column] = number
-    return row.tobytes()
+    return row
 
 
 def _tensor(columns: int) -> bytes:
@@ -71,28 +72,81 @@ def _tensor(columns: int) -> bytes:
     return json.dumps({"inputs": [tensor]}).encode()
 
 
-POISONS = {
-    "no JSON": _Poison(JSON, b'{"inputs": [', "INVALID_ARGUMENT"),
-    "cut short": _Poison(RAW, _inputs[:1].tobytes()[:-1], "INVALID_ARGUMENT"),
-    "wrong shape": _Poison(JSON, _tensor(ROOTS), "INVALID_ARGUMENT"),
-    "NaN": _Poison(RAW, _spoilt(2, float("nan")), "INVALID_ARGUMENT"),
-    "no value": _Poison(RAW, None, "INVALID_ARGUMENT"),
-    "unknown encoding": _Poison(b"application/x-python-pickle", _inputs[:1].tobytes(), "INVALID_ARGUMENT"),
-    "model fails": _Poison(RAW, _spoilt(0, 1e6), "INVALID_ARGUMENT"),
-    "model answers NaN": _Poison(RAW, _spoilt(1, -1.0), "INTERNAL"),
-}
-_POISONS = list(POISONS.values())
+_MODEL_FAILS, _ANSWERS_NAN = (0, 1e6), (1, -1.0)  # the column to spoil, and with what
 
 
-def request(number: int, partitions: int, *, has_state: bool = False) -> Request:
+def _as_record(given: Rows) -> bytes:
+    return json.dumps({"rows": [{"x": row} for row in given.tolist()], "note": "not for the model"}).encode()
+
+
+def _record_of(field: object) -> bytes:
+    return json.dumps({"rows": [{"x": field}]}).encode()
+
+
+def _as_rows(answer: bytes) -> bytes:
+    """The fields of a record's answer side by side: what the model's outputs would be as plain rows."""
+    fields = [np.array(field, np.float32) for field in json.loads(answer).values()]
+    return np.concatenate([field.reshape(len(field), -1) for field in fields], axis=1).tobytes()
+
+
+class Form(NamedTuple):
+    """The form of requests and answers: plain rows, or JSON records whose array of objects are the rows."""
+
+    content_type: bytes | None  # of a good request
+    written: Callable[[Rows], bytes]
+    poisons: Sequence[_Poison]
+    answer_type: str
+    raw: Callable[[bytes], bytes]  # the answer's rows of FP32
+    settings: Mapping[str, str]
+
+
+ROWS = Form(
+    RAW,
+    lambda given: given.tobytes(),
+    (
+        _Poison(JSON, b'{"inputs": [', "INVALID_ARGUMENT"),
+        _Poison(RAW, _inputs[:1].tobytes()[:-1], "INVALID_ARGUMENT"),
+        _Poison(JSON, _tensor(ROOTS), "INVALID_ARGUMENT"),
+        _Poison(RAW, _spoilt(2, float("nan")).tobytes(), "INVALID_ARGUMENT"),
+        _Poison(RAW, None, "INVALID_ARGUMENT"),
+        _Poison(b"application/x-python-pickle", _inputs[:1].tobytes(), "INVALID_ARGUMENT"),
+        _Poison(RAW, _spoilt(*_MODEL_FAILS).tobytes(), "INVALID_ARGUMENT"),
+        _Poison(RAW, _spoilt(*_ANSWERS_NAN).tobytes(), "INTERNAL"),
+    ),
+    RAW.decode(),
+    lambda answer: answer,
+    {},
+)
+RECORDS = Form(
+    None,
+    _as_record,
+    (
+        _Poison(None, b'{"rows": [', "INVALID_ARGUMENT"),
+        _Poison(None, _record_of([0.5] * ROOTS), "INVALID_ARGUMENT"),
+        _Poison(None, _record_of(None), "INVALID_ARGUMENT"),
+        _Poison(None, _record_of(["0.5"] * (1 + ROOTS)), "INVALID_ARGUMENT"),
+        _Poison(None, None, "INVALID_ARGUMENT"),
+        _Poison(None, b"[" * 10_000, "INVALID_ARGUMENT"),
+        _Poison(None, _as_record(_spoilt(*_MODEL_FAILS)), "INVALID_ARGUMENT"),
+        _Poison(None, _as_record(_spoilt(*_ANSWERS_NAN)), "INTERNAL"),
+    ),
+    JSON.decode(),
+    _as_rows,
+    {"RECORDS__ROWS": "rows", "RECORDS__INPUTS": json.dumps({"x": "rows[*].x"})},
+)
+
+
+def request(number: int, partitions: int, form: Form = ROWS, *, has_state: bool = False) -> Request:
     """The n-th request to a topic of `partitions` partitions. With state, a keyless request is refused."""
     is_keyless = number % KEYLESS_EVERY == 0
     key = None if is_keyless else b"key-%d" % _keys[number % DRAWS]
     partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
-    content_type, value, code = _poison(number) or (RAW, _inputs[_rows(number)].tobytes(), None)
+    good = form.content_type, form.written(_inputs[_rows(number)]), None
+    content_type, value, code = _poison(number, form) or good
     if has_state and is_keyless:
         code = "INVALID_ARGUMENT"
-    headers = [("content-type", content_type), ("request-id", b"r-%d" % number)]
+    headers = [] if content_type is None else [("content-type", content_type)]
+    headers.append(("request-id", b"r-%d" % number))
     return Request(key, value, headers, partition, code)
 
 
@@ -134,9 +188,9 @@ def _floats(value: bytes, more: int) -> Rows:
     return np.frombuffer(value, "<f4").reshape(-1, OUTPUTS + more)
 
 
-def _poison(number: int) -> _Poison | None:
+def _poison(number: int, form: Form) -> _Poison | None:
     at, rest = divmod(number, POISON_EVERY)
-    return _POISONS[at % len(_POISONS)] if rest == POISON_EVERY // 2 else None
+    return form.poisons[at % len(form.poisons)] if rest == POISON_EVERY // 2 else None
 
 
 def _rows(number: int) -> slice:

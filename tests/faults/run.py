@@ -17,6 +17,7 @@ from tests.faults.brokers import Brokers
 from tests.faults.memories import MEMORIES
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan, rounds_in
+from tests.faults.requests import RECORDS, ROWS
 from tests.faults.table import table
 from tests.kafka.broker import FORGETFUL, JvmBroker
 from tests.kafka.trio import Trio
@@ -58,6 +59,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
             settings=dict(asked.set),
             state=asked.state,
             requests=asked.requests,
+            form=RECORDS if asked.records else ROWS,
         )
         outcome = run(options, brokers, folder, store)
     shown = table(outcome, " ".join(["python -m tests.faults.run", *sys.argv[1:]]))
@@ -98,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     say("--requests", type=int, help="so many, in the place of --minutes: the faults stop with the last one")
     say("--state", choices=MEMORIES, default="", help="a model with state: a GRU, or the mean of what came")
+    say("--records", action="store_true", help="the requests are JSON records, with an array of rows")
     say("--store", action="store_true", help="states are kept in a Valkey or Redis, which is killed, too")
     say("--folder", type=Path, default=Path("build/faults"), help="for history and logs (build/faults)")
     return parser

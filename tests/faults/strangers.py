@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tests.faults.books import Books, Source
 from tests.faults.checker import Checker, Topics
 from tests.faults.plan import Fault
-from tests.faults.requests import Request, request
+from tests.faults.requests import Form, Request, request
 from tests.kafka.spoiled_batches import AS_ONE, SpoiledBatch, spoil
 
 FIRST = 1_000_000_000  # the first of their numbers
@@ -39,6 +39,7 @@ class Strangers:
         checker: Checker,
         rest: Callable[[float], None],
         *,
+        form: Form,
         has_state: bool,
     ) -> None:
         self._servers = servers
@@ -47,6 +48,7 @@ class Strangers:
         self._books = books
         self._checker = checker
         self._rest = rest
+        self._form = form
         self._has_state = has_state
         self._next = count(FIRST)
 
@@ -136,7 +138,7 @@ class Strangers:
         return list(islice(good, BATCH))
 
     def _asked(self, number: int) -> Request:
-        return request(number, self._topics.partitions, has_state=self._has_state)
+        return request(number, self._topics.partitions, self._form, has_state=self._has_state)
 
 
 def _note(lies: dict[Source, int], number: int, error: KafkaError | None, message: Message) -> None:

@@ -161,6 +161,7 @@ def test_every_field_that_the_page_reads_is_in_status_and_every_field_there_is_r
         assert browser.text("h1") == f"{MARKUP}fraud"
         assert MARKUP in browser.text("#partitions")
         assert browser.text("#reasons li").startswith(f"expected {MARKUP}, got '…'")
+        assert " since the start, last " in browser.text("#reasons li small")
         assert browser.value("document.querySelectorAll('img, [onerror]').length") == 0
         assert browser.value("[...document.querySelectorAll('#replicas a')].map((a) => a.href)") == [
             "http://worker-1:8080/"

@@ -31,7 +31,7 @@ from worker.inference.host.shared_memory import Heap
 from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
 
 PATIENCE = 120.0  # longer than any machine needs, seconds
-LIMIT = 768 << 20  # bytes of the host's memory
+LIMIT = 384 << 20  # bytes of the host's memory
 MODEL = Path(hostile.__file__)
 FUNCTIONS = MODEL.with_name("hostile_functions.py")
 # What a record asks for, and the answer to it.
@@ -61,7 +61,7 @@ class Served:
     """A worker among fakes of Kafka, whose host is real: it serves JSON records with the hostile functions."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        model, batching = ModelSettings(path=MODEL, name="m", run_timeout_s=2), BatchingSettings()
+        model, batching = ModelSettings(path=MODEL, name="m", run_timeout_s=4), BatchingSettings()
         records = plain_section(RecordsSettings(functions=FUNCTIONS))
         self.heap, self.hosts = Heap(), Hosts()
         sections = plain_section(model), plain_section(batching, wanted_axes=batching.wanted_axes)

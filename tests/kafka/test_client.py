@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -17,6 +18,10 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from typer.testing import CliRunner
 
 from inference_client import (
     AsyncInferenceClient,
@@ -27,10 +32,12 @@ from inference_client import (
     Records,
     Unavailable,
 )
+from tests.kafka.apicurio import Apicurio
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
 from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, quick_exactly_once
+from worker import cli
 
 METADATA: Mapping[str, Any] = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]}],
@@ -113,6 +120,37 @@ def test_records_are_answered_with_records(kafka: Cluster, tmp_path: Path) -> No
 
     assert [answer["id"] for answer in found] == [*range(501)]
     np.testing.assert_allclose([answer["y"] for answer in found], expected(501), rtol=1e-4, atol=1e-5)
+
+
+def test_a_registrys_own_serializers_write_and_read_records(kafka: Cluster, registry: Apicurio, tmp_path: Path) -> None:
+    """The client gets dictionaries and errors, and `consume` shows both as JSON."""
+    settings = {
+        "RECORDS__ENCODING": "registry",
+        "RECORDS__ANSWER": '{"y": "y", "keep": ["id"]}',
+        "REGISTRY__URL": registry.url,
+    }
+    numbers = {"type": "array", "items": ["double", "null"]}
+    fields = [{"name": "id", "type": "long"}, {"name": "x", "type": numbers}]
+    schema = json.dumps({"type": "record", "name": "Payment", "fields": fields})
+    with Scene(kafka, tmp_path, settings) as scene, SchemaRegistryClient({"url": registry.url}) as theirs:
+        write, read = AvroSerializer(theirs, schema), AvroDeserializer(theirs)
+        of, back = (SerializationContext(topic, MessageField.VALUE) for topic in (scene.topic, scene.response_topic))
+        records = Records(write=lambda record: write(record, of), read=lambda value: read(value, back))
+        records.write({"id": 0, "x": []})  # registers the schema, which the worker needs at its start
+        scene.replica()
+        with client_of(scene, signature=None, records=records) as client:
+            found = list(client.map({"id": at, "x": row.tolist()} for at, row in enumerate(ROWS[:100])))
+            with pytest.raises(InvalidArgument, match=r"x\[1\]: expected a number, got null"):
+                client.infer({"id": 100, "x": [0.5, None, *ROWS[0, 2:].tolist()]})
+        environ = {f"WORKER_{name}": value for name, value in scene.settings.items()}
+        shown = CliRunner().invoke(cli.app, ["consume", "--from-beginning", "--json"], env=environ)
+
+    documents = [json.loads(line) for line in shown.stdout.splitlines()]
+    answers = {each["record"]["id"]: each["record"] for each in documents if "record" in each}
+    assert [answer["id"] for answer in found] == [*range(100)]
+    np.testing.assert_allclose([answer["y"] for answer in found], expected(100), rtol=1e-4, atol=1e-5)
+    assert answers == {answer["id"]: answer for answer in found}
+    assert [each["error"] for each in documents if "error" in each] == ["x[1]: expected a number, got null"]
 
 
 @pytest.mark.parametrize("role", ["requests", "answers"])

@@ -9,6 +9,7 @@ import pytest
 from tests.faults.brokers import Brokers
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan
+from tests.faults.requests import RECORDS, ROWS, Form
 from tests.faults.table import table
 from tests.kafka.broker import FORGETFUL, NEVER_FENCED
 from tests.kafka.cluster import fresh
@@ -20,23 +21,25 @@ PACE = 0.25  # of the long run's times
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "protocol", "ids", "seed", "state"),
+    ("guarantee", "protocol", "seed", "state", "form"),
     [
-        pytest.param("at_least_once", "classic", "unique", 6, "", marks=pytest.mark.slow),
-        ("exactly_once", "consumer", "stable", 7, "gru"),
+        pytest.param("at_least_once", "classic", 6, "", ROWS, id="rows", marks=pytest.mark.slow),
+        pytest.param("exactly_once", "consumer", 7, "gru", ROWS, id="states"),
+        pytest.param("exactly_once", "consumer", 7, "gru", RECORDS, id="records", marks=pytest.mark.slow),
     ],
 )
 def test_a_mix_of_faults_keeps_the_promise(
-    new_broker: NewBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int, state: str
+    new_broker: NewBroker, tmp_path: Path, guarantee: str, protocol: str, seed: int, state: str, form: Form
 ) -> None:
     """Killed, ended, suspended, rebalanced, and without a broker: every promise of the guarantee is kept."""
     folder = tmp_path / fresh("mix")
     folder.mkdir()
     each = kinds(guarantee, 1)
+    ids = "stable" if guarantee == "exactly_once" else "unique"
     legs = plan(seed, 1, each, protocol=protocol, ids=ids, pace=PACE)
 
     outcome = run(
-        Options(guarantee, legs, replicas=2, state=state),
+        Options(guarantee, legs, replicas=2, state=state, form=form),
         Brokers([new_broker({**NEVER_FENCED, **FORGETFUL} if guarantee == "exactly_once" else {})]),
         folder,
     )

@@ -154,6 +154,7 @@ def test_a_schema_that_changes_in_mid_stream_costs_no_wait(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_ten_minutes_without_the_registry_cost_nothing(
     kafka: Cluster, registry: Apicurio, theirs: SchemaRegistryClient, tmp_path: Path
 ) -> None:
@@ -188,6 +189,6 @@ def test_ten_minutes_without_the_registry_cost_nothing(
         load.stop()
 
         scene.expect_kept(timeout=120.0)
-        assert longest < 1.0
-        assert during - before < 64 * 2**20
+        assert longest < 3.0, longest
+        assert during - before < 64 * 2**20, (before, during)
         assert not replica.metric("inference_worker_rejections_total", code="INVALID_ARGUMENT")

@@ -72,7 +72,8 @@ def test_every_option_that_is_named_exists(name: str) -> None:
 def options(command: Any) -> set[str]:
     """The options of a command, and of the commands below it."""
     below = command.commands.values() if isinstance(command, TyperGroup) else ()
-    return {word for option in command.params for word in option.opts}.union(*map(options, below))
+    own = {word for option in command.params for word in (*option.opts, *option.secondary_opts)}
+    return own.union(*map(options, below))
 
 
 def test_every_page_of_the_guide_is_in_its_index() -> None:

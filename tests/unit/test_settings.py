@@ -293,6 +293,20 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
     assert "12345678" not in str(good)
 
 
+def test_paths_inside_the_tables_of_records_are_relative_to_the_file(tmp_path: Path) -> None:
+    """As those of other settings: the tokenizer's, the functions', and that of the names of an answer."""
+    config = tmp_path / "worker.toml"
+    config.write_text(
+        '[records]\nfunctions = "f.py"\n[records.text]\nfield = "body"\ntokenizer = "t.json"\n'
+        '[records.answer]\nlabel = { argmax = "y", names = "labels.txt" }\nscore = "y"\n'
+    )
+    records = load(config, LEAST).records
+
+    assert records is not None
+    assert (records.functions, records.text.tokenizer) == (tmp_path / "f.py", tmp_path / "t.json")
+    assert records.answer == {"label": {"argmax": "y", "names": str(tmp_path / "labels.txt")}, "score": "y"}
+
+
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that nothing reads would be an empty promise."""
     package = Path(worker.__file__).parent

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from worker.assembled_model import full_batch
@@ -18,7 +19,7 @@ from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
 from worker.commands.report import Headers, Report, show
-from worker.commands.trying import mapped, try_newest
+from worker.commands.trying import look_at_mapping, try_newest
 from worker.core.batching.limits import Limit
 from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, RunFailure, Stop
@@ -35,7 +36,6 @@ from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
-from worker.scorer import Scorer
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
 from worker.state import StateLayout
@@ -82,8 +82,16 @@ def examined(
         report.add(refusal)
         return report
     report.settings = list(effective(settings))
+    with ExitStack() as closing:
+        _look_at_all(settings, report, closing, creates_topics=creates_topics, with_example=with_example)
+    return report
+
+
+def _look_at_all(
+    settings: Settings, report: Report, closing: ExitStack, *, creates_topics: bool, with_example: bool
+) -> None:
     model = _look_at_model(settings, report)
-    scorer = None if model is None or settings.records is None else _look_at_mapping(model, settings, report)
+    scorer = None if model is None or settings.records is None else look_at_mapping(model, settings, report, closing)
     has_topics = _look_at_cluster(settings, report, creates_topics=creates_topics)
     if model is not None:
         _look_at_room(model, settings, report, model.signature if scorer is None else scorer.signature)
@@ -94,7 +102,6 @@ def examined(
         report.example = example if with_example else {}
     if settings.state.store is not None:
         _look_at_store(settings, report)
-    return report
 
 
 # The model
@@ -118,17 +125,6 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
     report.model = {name: text for name, text in facts.items() if text}
     report.warn(model.remark)
     return model
-
-
-def _look_at_mapping(model: Model, settings: Settings, report: Report) -> Scorer | None:
-    """Judge the mapping of records. Returns what answers records by it."""
-    try:
-        scorer = Scorer(model, settings)
-    except Stop as stop:
-        report.add(stop)
-        return None
-    report.records = dict(mapped(scorer))
-    return scorer
 
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:

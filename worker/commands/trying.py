@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
+from worker.assembled_records import RecordParts, record_parts
 from worker.commands.report import Headers, Report, Row
 from worker.core.failures import BadConfiguration, Stop
 from worker.core.records import Answer, Record, Rejection
+from worker.core.tensors.signature import Signature
+from worker.inference.model import Model
 from worker.kafka.reader import newest
 from worker.scorer import Scorer
 from worker.settings import Settings
@@ -16,6 +20,24 @@ from worker.terminal.terminal import count
 TRIED = 10  # the newest records of each topic
 _MOST_INPUTS, _MOST_FIELDS = 20, 12  # that the report names
 Example = Mapping[str, tuple[Headers, bytes]]
+
+
+def look_at_mapping(model: Model, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
+    """Judge the mapping of records. Returns what answers records by it; `closing` closes it.
+
+    Of a registry it makes the schema of the answers, and does not register it.
+    """
+
+    def parts_of(signature: Signature) -> RecordParts:
+        return record_parts(settings, signature, closing, lambda _, wanted: wanted._replace(id=0))
+
+    try:
+        scorer = Scorer(model, settings, parts_of)
+    except Stop as stop:
+        report.add(stop)
+        return None
+    report.records = dict(mapped(scorer))
+    return scorer
 
 
 def mapped(scorer: Scorer) -> Iterator[Row]:
@@ -38,10 +60,6 @@ def try_newest(scorer: Scorer, settings: Settings, report: Report) -> Example:
     for topic in settings.kafka.request_topics:
         try:
             records = newest(settings.kafka, topic, TRIED)
-            if settings.registry is not None:
-                from worker.registry.framed_records import unframed  # noqa: PLC0415  # its client is an extra
-
-                records = unframed(records, settings.registry)
             answers = scorer.records(records)
         except BadConfiguration as unreadable:
             report.warn(f"the newest records of {topic} were not tried: {unreadable}")

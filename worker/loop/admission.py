@@ -23,7 +23,7 @@ from worker.core.ordering.ledger import Place, Places
 from worker.core.records import Partition, Record, Rejection
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
-from worker.loop.held_back import HELD_SLICE, HeldBack
+from worker.loop.held_back import HeldBack
 from worker.loop.outcomes import Outcomes
 
 _PARTITION = itemgetter(0)
@@ -172,7 +172,7 @@ class Admission:
             return 0.0
         if (wait := self._states.wait) is not None:
             return wait
-        longest = HELD_SLICE if self._held else POLL_SLICE
+        longest = self._held.slice if self._held else POLL_SLICE
         dues = [due for due in (self._dispatch.next_due, self._delivery.next_due) if due is not None]
         if not dues:
             return longest

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import msgspec
 
 from worker.codecs.encodings.oip import Fault
 from worker.codecs.records.framed_values import FramedValues
-from worker.core.failures import BadConfiguration
 from worker.core.records import Record
+from worker.registry.awaiting import PATIENCE, await_schemas
 from worker.registry.registry import Registry
 from worker.settings import RegistrySettings
 
-_PATIENCE = 3  # times the longest that an answer may take
-_GLANCE, _CLOSING = 0.02, 1.0  # seconds
+_CLOSING = 1.0  # seconds
 
 
 def unframed(records: Sequence[Record], settings: RegistrySettings) -> list[Record]:
     """Ask the registry of these settings, and close it again. As `as_json`."""
     registry = Registry(settings)
     try:
-        return as_json(records, registry, _PATIENCE * settings.timeout_s)
+        return as_json(records, registry)
     finally:
         registry.close(_CLOSING)
 
 
-def as_json(records: Sequence[Record], registry: Registry, patience: float) -> list[Record]:
+def as_json(records: Sequence[Record], registry: Registry, patience: float = PATIENCE) -> list[Record]:
     """These records, which have values, with a JSON object each: decimals and instants are texts, bytes in base64.
 
     One that cannot be read is `unreadable`. Raises `BadConfiguration` if schemas are not here after `patience` seconds.
     """
     framed = FramedValues(registry.schemas, None)
-    until = time.monotonic() + patience
-    while (waiting := framed.waiting(records)) is not None:
-        if time.monotonic() >= until:
-            why = registry.schemas.trouble or "there is no answer"
-            raise BadConfiguration(f"WORKER_REGISTRY__URL: schema {waiting.schema} did not come: {why}")
-        time.sleep(_GLANCE)
+    await_schemas(framed, records, patience)
     faults: dict[int, Fault] = {}
     objects = framed.objects(records, faults)
     return [

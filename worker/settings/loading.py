@@ -20,6 +20,7 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
 from worker.settings.kafka_sections import Connection
 from worker.settings.names import KNOWN, SECRET_FILES, is_ours, nearest
+from worker.settings.records_section import RecordsSettings
 from worker.settings.sections import OPTIONAL, SECTIONS, Sections, Settings, is_secret, variable
 from worker.settings.value_types import UNSHOWN, Section
 
@@ -93,11 +94,20 @@ def _from_file(section: type[Section], key: str, value: Any, path: Path | None) 
     annotation = section.model_fields[key].annotation
     if path is None or not value:
         return value
+    if section is RecordsSettings and key == "answer" and isinstance(value, dict):
+        return {name: _with_names(entry, path) for name, entry in value.items()}
     if isinstance(value, dict) and (inner := _section_in(annotation)) is not None:
         return {
             name: _from_file(inner, name, v, path) if name in inner.model_fields else v for name, v in value.items()
         }
     return str(path.parent / value) if isinstance(value, str) and "Path" in str(annotation) else value
+
+
+def _with_names(entry: Any, path: Path) -> Any:
+    """An entry of the answer; its `names` may be a file's."""
+    if isinstance(entry, dict) and isinstance(names := entry.get("names"), str):
+        return {**entry, "names": str(path.parent / names)}
+    return entry
 
 
 def _section_in(annotation: Any) -> type[Section] | None:

@@ -20,8 +20,9 @@ from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry import metrics
-from worker.telemetry.logs import RecentRejection, RecurringFailure, our_log, printable
+from worker.telemetry.logs import RecurringFailure, our_log, printable
 from worker.telemetry.metrics import Numbers, Snapshot, since_then
+from worker.telemetry.rejections import RecentRejections
 from worker.telemetry.watched_parts import HeldPartitions, WatchedParts
 from worker.version import VERSION
 
@@ -60,8 +61,7 @@ class WorkerEvents:
         self._uncommitted_since: float | None = None
         self._host: int | None = None  # the process that has the model
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
-        self._rejected: dict[str, RecentRejection] = {}  # the last rejection of each code
-        self._last: RecentRejection | None = None
+        self._rejected = RecentRejections()
         self._failures = defaultdict[str, RecurringFailure](RecurringFailure)  # by the fact that their line states
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
@@ -306,8 +306,8 @@ class WorkerEvents:
         """A request was rejected. The message quotes it and is for its publisher alone: others read the `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._numbers.add(metrics.REJECTIONS, 1, code)
-        self._rejected[code] = self._last = RecentRejection(code, source, rejection.message, self._date())
-        # After `_last` is set: the watchdog may sum up at any time, and needs the reason then.
+        self._rejected.add(code, source, rejection.message, self._date())
+        # After that: the watchdog may sum up at any time, and needs the last reason then.
         self._failures["requests_rejected"].happened(code, source)
 
     def answered_late(self, records: int) -> None:
@@ -401,7 +401,7 @@ class WorkerEvents:
             turned_at=self.heartbeat,
             numbers=self._numbers.copied(),
             histograms=self._numbers.histograms(),
-            rejected=tuple(self._rejected.values()),
+            rejected=self._rejected.each,
             served=self._served,
             host=self._host,
         )
@@ -426,7 +426,7 @@ class WorkerEvents:
     def _sum_up(self, now: float) -> None:
         for fact, failure in list(self._failures.items()):
             if (fields := failure.summary(now)) is not None:
-                if fact == "requests_rejected" and (last := self._last):
+                if fact == "requests_rejected" and (last := self._rejected.last):
                     fields["why"] = last.reason
                 self._log.warning(fact, **fields)
 

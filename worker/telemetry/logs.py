@@ -202,7 +202,9 @@ def cleaned(text: str) -> str:
 
 
 class RecentRejection(NamedTuple):
-    """One rejection; `date` is in seconds since the epoch, and `message` is for its publisher alone.
+    """One rejection, and how many of its kind there were.
+
+    `date` is in seconds since the epoch, and `message` is for its publisher alone.
 
     The message quotes the request, and the model's complaint may name a number of its input. `reason` masks both, only
     when an operator looks and not when a request is rejected.
@@ -212,6 +214,7 @@ class RecentRejection(NamedTuple):
     source: str
     message: str
     date: float
+    times: int = 1
 
     @property
     def reason(self) -> str:

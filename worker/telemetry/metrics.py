@@ -159,7 +159,7 @@ class Snapshot:
     """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
 
     `phase` is the worker's state in a word. `unready` says why no answers should be expected now; None means ready.
-    `rejected` has the last rejection of each code. `served` is the form of requests and answers, once known. `host` is
+    `rejected` has the last rejection of each kind. `served` is the form of requests and answers, once known. `host` is
     the id of the process that has the model; None while there is none of its own.
     """
 

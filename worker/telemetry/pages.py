@@ -261,6 +261,12 @@ def _partitions(snapshot: Snapshot, now: float) -> Values:
 
 def _reasons(snapshot: Snapshot, date: float) -> list[Values]:
     return [
-        {"code": each.code, "reason": each.reason, "source": each.source, "ago": max(0.0, date - each.date)}
+        {
+            "code": each.code,
+            "count": each.times,
+            "reason": each.reason,
+            "source": each.source,
+            "ago": max(0.0, date - each.date),
+        }
         for each in sorted(snapshot.rejected, key=lambda each: -each.date)
     ]

@@ -15,7 +15,7 @@ from worker.tools.dead_letters.options import ListLettersOrder, ReplayOrder, Sho
 from worker.tools.demo.options import DemoOrder
 from worker.tools.init.options import InitOrder
 from worker.tools.options import BenchOrder, ConsumeOrder, ProfileOrder, PublishOrder, ScoreOrder
-from worker.tools.records.options import InferOrder, TryOrder
+from worker.tools.records.options import ContractOrder, InferOrder, TryOrder
 from worker.tools.state import options as state
 
 _GROUPS = {
@@ -29,6 +29,7 @@ _COMMANDS: tuple[tuple[str, type[Any], str], ...] = (
     ("init", InitOrder, "init.command:init"),
     ("records infer", InferOrder, "records.inferring:infer"),
     ("records try", TryOrder, "records.trying:try_records"),
+    ("records contract", ContractOrder, "records.contract:contract"),
     ("score", ScoreOrder, "score.command:score"),
     ("dead-letters list", ListLettersOrder, "dead_letters.showing:show_reasons"),
     ("dead-letters show", ShowOrder, "dead_letters.showing:show_letters"),

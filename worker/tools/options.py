@@ -101,7 +101,9 @@ class ScoreOrder:
             show_default=False,
         ),
     ]
-    output: Path | None = option(None, "Where answers go: .npy for rows, else JSON lines.", "FILE", "--output", "-o")
+    output: Path | None = option(
+        None, "Where answers go: .npy for rows, .csv for records, else JSON lines.", "FILE", "--output", "-o"
+    )
     batch_size: int | None = option(None, "Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.", min=1)
     force: bool = flag("--force", "Write over files that are there already.")
     config: Config = None
@@ -138,6 +140,8 @@ class ScoreOrder:
             raise BadConfiguration(f"{self.file}: there is no such file")
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(f"{self.output}: only rows of a .npy or .npz are answered as .npy")
+        if self.output is not None and self.output.suffix == ".parquet":
+            raise BadConfiguration(f"{self.output}: answers are written as JSON lines or .csv: give such a name")
 
 
 @dataclass(frozen=True, kw_only=True)

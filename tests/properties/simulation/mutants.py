@@ -20,12 +20,14 @@ from worker.core.chunk import Batch, Chunk, Pieces, Prediction
 from worker.core.failures import RunFailure
 from worker.core.ordering.ledger import Answered, Line, OffsetLedger, Places, Stretch, stretches_of
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Fields, Partition, Rejection
+from worker.core.records import Ending, Fields, Partition, Record, Rejection
 from worker.core.tensors.stacking import reject
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink, _Sent
+from worker.loop.admission import Admission
+from worker.loop.held_back import HeldBack
 from worker.loop.outcomes import Outcomes
 from worker.loop.worker import Worker
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
@@ -271,6 +273,33 @@ def _see_no_record_again(_: OutsideStates, chunk: Chunk) -> Any:
     return np.zeros(len(chunk), np.bool_)
 
 
+# Records that wait for a schema
+
+
+def _commit_past_what_waits(_: Admission, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+    return positions
+
+
+def _let_others_overtake(_: HeldBack, records: Sequence[Record]) -> list[Record]:
+    return list(records)
+
+
+def _go_on_with_the_last(self: HeldBack, partition: Partition, held: Any) -> None:
+    if held.records:
+        self._source.hold(partition, held.records[-1].offset)
+        held.records, held.size = [], 0
+
+
+A_SCHEMA_IS_MISSING = (
+    Mutant(
+        "a commit past a record that waits for its schema", Admission, "taken_up_to", _commit_past_what_waits, SCHEDULES
+    ),
+    Mutant("records overtake one that waits for its schema", HeldBack, "sift", _let_others_overtake, SCHEDULES),
+    Mutant(
+        "a partition goes on behind records that waited", HeldBack, "_leave_to_kafka", _go_on_with_the_last, SCHEDULES
+    ),
+    Mutant("records wait on after their partition left", HeldBack, "forget", None, SCHEDULES),
+)
 A_HOST_ENDS = (
     Mutant("all records of a host that ended are refused", Outcomes, "_smaller", _blame_all, KILLERS),
     Mutant("a record that ends the host alone runs for ever", Outcomes, "_smaller", _run_killers_for_ever, KILLERS),
@@ -291,6 +320,7 @@ AT_LEAST_ONCE = (
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
     *A_HOST_ENDS,
     *ROWS_FAIL,
+    *A_SCHEMA_IS_MISSING,
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (

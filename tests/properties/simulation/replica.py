@@ -12,7 +12,7 @@ from typing import Literal
 
 from tests.builders import CHUNK, NOTHING_HELD, STATE, SUMS, hangs, rows_model, summing_model
 from tests.chunks import signature, stacker
-from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, RowCodec
+from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, FakeSchemas, RowCodec
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.memories import SimLink, SimRestorer, SimStore
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
@@ -93,6 +93,7 @@ class Replica:
         self._world = world
         self._broker = broker
         self.lane_seconds = 0.004
+        self.schemas = FakeSchemas(world.clock)
         self.failure: Stop | None = None
         self._is_over = False
 
@@ -174,7 +175,7 @@ class Replica:
         self.events = FakeEvents()
         self.signals = Signals()
         self.ledger = LEDGERS[setup.order]()
-        self.codec = RowCodec(joins=setup.joins, keeps_order=setup.memory is not None)
+        self.codec = RowCodec(joins=setup.joins, keeps_order=setup.memory is not None, schemas=self.schemas)
         punctuality = Punctuality(clock, setup.conduct.lanes)
         self.batcher = Batcher({MODEL: setup.policy}, punctuality.needed)
         self.states: KeyStates | None = None
@@ -203,6 +204,7 @@ class Replica:
             clock=clock,
             states=self.states or Stateless(),
             first=NOTHING_HELD,
+            schemas=self.schemas,
         )
         self.worker = Worker(parts)
 

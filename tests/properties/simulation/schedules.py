@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
+from unittest import mock
 
 from tests.builders import ENDED, FAULTY, HANGING, KILLER, NONSENSE, POISON, SHORT
 from tests.chunks import P0, P1, Q0, floats
@@ -25,6 +26,7 @@ from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import Partition
+from worker.loop import held_back
 from worker.loop.conduct import Conduct
 
 PARTITIONS = (P0, P1, Q0)
@@ -72,6 +74,7 @@ class Play:
             (2, self._revive),
             (3, self._slow_down),
             (3, self._trouble),
+            (3, self._change_registry),
             (1, self._calm),
         ]
 
@@ -83,6 +86,10 @@ class Play:
 
     def run(self) -> list[str]:
         """Play, and return the history. Raises `Broken` where a promise is broken."""
+        with mock.patch.object(held_back, "PATIENCE", self._dice.choice([0.001, 0.01, 1.0])):
+            return self._run()
+
+    def _run(self) -> list[str]:
         for post in (0, 1):
             self._start(post)
         self._publish()
@@ -105,6 +112,8 @@ class Play:
         for _ in range(self._dice.randint(1, 6)):
             offset = self.broker.past_markers(partition, self.broker.end(partition)) + (self._dice.random() < 0.2)
             record = request(partition, offset, self._any_value(), self._dice.choice(KEYS))
+            if self._dice.random() < 0.25:
+                record = record._replace(headers=[*record.headers, ("schema", b"%d" % self._dice.randint(1, 5))])
             self.broker.publish(record if self._setup.memory is None else with_key_of_its_own(record))
         if self._dice.random() < 0.3:
             self.broker.markers.setdefault(partition, set()).add(offset + 1)
@@ -197,8 +206,17 @@ class Play:
         self.weather.fates[kind] = lambda: fate if inner.random() < share else Fate()
         self._note(f"trouble: {share:.0%} of {kind}: {fate}")
 
+    def _change_registry(self) -> None:
+        """The registry answers sooner or later from now on, or not at all."""
+        for replica in self._living():
+            replica.schemas.takes = self._dice.choice([0.001, 0.1, 0.5, 2.0, None])
+            self._note(f"{replica.process.name} hears of a schema after {replica.schemas.takes}")
+
     def _calm(self) -> None:
         self.weather.clear()
+        for replica in self._living():
+            replica.schemas.takes = 0.0
+            replica.schemas.come(*replica.schemas.asked)
         for replica in self._living():
             replica.lane_seconds = 0.004
         self._note("calm")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.models import model, save
+from tests.unit.registry.scripted import ABSENT, ScriptedRegistry, schema_page
 from tests.unit.test_settings import LEAST
 from worker.commands import trying
 from worker.commands.report import Report
 from worker.core.failures import BadConfiguration, KafkaFatal
-from worker.core.records import Partition, Record
+from worker.core.records import Partition, Record, Rejection
 from worker.inference.model_loading import load_as_set
+from worker.registry.registry import Registry
 from worker.scorer import Scorer
-from worker.settings import Settings, load
+from worker.settings import RegistrySettings, Settings, load
 
 SUM = model("float[batch, 2] x, float[batch, 1] weight => float[batch, 2] y", "y = Mul(x, weight)")
 RECORDS = {
@@ -154,3 +157,57 @@ def test_a_topic_that_cannot_be_read_is_told(
 
     assert trying.try_newest(scorer, settings, report) == {}
     assert (len(report.warnings), report.exit_code) == (warnings, exit_code)
+
+
+def test_of_a_registry_the_schemas_are_asked_and_none_is_registered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The answers are written by the schema that a worker would register; a record of an unknown one is refused."""
+    newest = "/subjects/payments-value/versions/latest"
+    script = ScriptedRegistry({newest: schema_page(id=7, version=1), "/schemas/ids/8": ABSENT})
+
+    def opened(given: RegistrySettings) -> Registry:
+        registry = Registry(given)
+        script.attach(registry._client)
+        return registry
+
+    monkeypatch.setattr("worker.registry.registry.Registry", opened)
+    path = save(model("double[batch, 1] amount => double[batch, 1] y", "y = Add(amount, amount)"), tmp_path)
+    given = {
+        "WORKER_MODEL__PATH": str(path),
+        "WORKER_KAFKA__REQUEST_TOPICS": "payments",
+        "WORKER_RECORDS__ENCODING": "registry",
+        "WORKER_REGISTRY__URL": "http://localhost:8081",
+    }
+    settings, report = load(None, LEAST | given), Report()
+    framed = [record()._replace(offset=at, value=bytes([0, 0, 0, 0, at]) + bytes(8)) for at in (7, 8)]
+
+    with ExitStack() as closing:
+        scorer = trying.look_at_mapping(load_as_set(settings.model, settings.batching), settings, report, closing)
+        assert scorer is not None
+        answered, refused = scorer.records(framed)
+
+    assert not isinstance(answered, Rejection)
+    assert (answered[2] or b"")[:5] == bytes(5)
+    assert isinstance(refused, Rejection)
+    assert "8" in refused.message
+    assert report.records["answer"] == "y FP64[batch]"
+    assert not [request for request in script.asked if request.method != "GET"]
+
+
+def test_a_mapping_that_no_model_can_serve_is_a_problem(settings: Settings) -> None:
+    """A worker would not start."""
+    assert settings.records is not None
+    wrong = settings.records.model_copy(update={"inputs": {"z": "a"}})
+    report = Report()
+
+    found = trying.look_at_mapping(
+        load_as_set(settings.model, settings.batching),
+        settings.model_copy(update={"records": wrong}),
+        report,
+        ExitStack(),
+    )
+
+    assert found is None
+    assert report.exit_code == 2
+    assert "[records.inputs] z" in report.problems[0]

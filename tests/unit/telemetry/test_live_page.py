@@ -224,8 +224,8 @@ def test_the_last_reasons_are_said_once_each_and_without_what_was_sent(shown: Sh
 
     assert all(0 <= reason.pop("ago") < 60 for reason in said["reasons"])
     assert said["reasons"] == [
-        {"code": "INVALID_ARGUMENT", "reason": "expected FP32, got '…'", "source": "requests/0/199"},
-        {"code": "NOT_FOUND", "reason": "model '…' is not served here", "source": "requests/0/1"},
+        {"code": "INVALID_ARGUMENT", "count": 198, "reason": "expected FP32, got '…'", "source": "requests/0/199"},
+        {"code": "NOT_FOUND", "count": 1, "reason": "model '…' is not served here", "source": "requests/0/1"},
     ]
     assert {"code": "INVALID_ARGUMENT", "count": 198} in said["rejections"]
     assert not re.search("secret-name|payload|a-key|a-value", json.dumps(said))

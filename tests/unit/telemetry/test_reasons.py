@@ -13,6 +13,7 @@ from tests.unit.codecs.builders import AS_JSON, as_json, codecs, document, recor
 from worker.core.failures import Code
 from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 from worker.telemetry.logs import LONGEST_REASON, RecentRejection
+from worker.telemetry.rejections import MOST_KINDS, RecentRejections
 
 CANARY = "kanarienvogel"
 # Text around it on which quoting, cutting and escaping may fail.
@@ -77,3 +78,43 @@ def test_nothing_of_a_request_is_in_the_reason_for_its_rejection(before: str, be
     _, ((_, refused),), _ = codecs().read([requests[place]])
 
     assert CANARY not in reason(refused.message, refused.code)
+
+
+def kept(*messages: str) -> list[tuple[str, int]]:
+    """The last message and the count of each kind, after these rejections."""
+    rejections = RecentRejections()
+    for message in messages:
+        rejections.add("INVALID_ARGUMENT", "requests/0/1", message, 0.0)
+    return [(each.message, each.times) for each in rejections.each]
+
+
+def test_rejections_are_counted_by_the_field_that_failed() -> None:
+    """All elements of an array are one field; the last message stands for each."""
+    assert kept(
+        "customer.age: missing",
+        "items[3].price: expected a number",
+        "customer.age: expected a number",
+        "items[12].price: missing",
+        "not run: the deadline was 3 ms before",
+        "expected rows of 256 bytes",
+        "expected FP32, got 'a: b'",
+    ) == [
+        ("customer.age: expected a number", 2),
+        ("items[12].price: missing", 2),
+        ("not run: the deadline was 3 ms before", 1),
+        ("expected FP32, got 'a: b'", 2),
+    ]
+
+
+def test_fields_beyond_a_bound_share_an_entry() -> None:
+    """No rejection goes uncounted, and a field that has an entry keeps it."""
+    found = kept(*[f"field_{at}: missing" for at in range(2 * MOST_KINDS)], "field_1: missing")
+
+    assert len(found) == MOST_KINDS + 1
+    assert found[1] == ("field_1: missing", 2)
+    assert found[-1] == (f"field_{2 * MOST_KINDS - 1}: missing", MOST_KINDS)
+
+
+def test_a_long_beginning_is_no_field() -> None:
+    """It may be of any length, and is kept as long as the worker runs."""
+    assert kept("x" * 500 + ": missing", "y" * 500 + ": missing") == [("y" * 500 + ": missing", 2)]

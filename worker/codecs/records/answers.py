@@ -8,7 +8,7 @@ constant pieces are joined between them. A form judges nothing but what it canno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -94,14 +94,21 @@ def _added_to(records: Sequence[Any]) -> _Beginnings:
 
 def _in_json(records: Sequence[Any]) -> Sequence[bytes]:
     """Whole records in JSON, which may be that already."""
-    return records if isinstance(records[0], bytes) else _lines_of_kept("the record", records)
+    return _in_utf8("the record", lambda: records if isinstance(records[0], bytes) else lines(records))
 
 
 def _lines_of_kept(name: str, values: Sequence[Any]) -> Sequence[bytes]:
+    return _in_utf8(name, lambda: lines(values))
+
+
+def _in_utf8(name: str, written: Callable[[], Sequence[bytes]]) -> Sequence[bytes]:
+    """What is kept, as it is written. A record's text was read only where the mapping looks, and may not be UTF-8."""
     try:
-        return lines(values)
+        texts = written()
+        b",".join(texts).decode()
     except _UNFIT:
         raise Reject(f"{name}: the answer keeps it, and it holds a value that cannot be written in JSON") from None
+    return texts
 
 
 def _texts(column: Column, *, has_rows: bool) -> tuple[int, Sequence[bytes]]:

@@ -84,6 +84,8 @@ class Element:
         if source.names is not None:
             if spec.is_text or spec.dtype.kind == "b":
                 raise BadConfiguration(f"{where}: names give numbers, and {spec.name} is {spec.datatype}")
+            if not all(map(spec.can_be, source.names.values())):
+                raise BadConfiguration(f"{where}: names: each number must be {spec.values}")
             return self._named
         match source.conversion:
             case None:
@@ -169,7 +171,12 @@ class Element:
         return narrow
 
     def _decimals(self, values: Values, faults: Faults) -> Array:
-        return self._narrow(np.array([np.nan if value is None else float(value) for value in values]), faults)
+        numbers = np.array([np.nan if value is None or value.is_nan() else float(value) for value in values])
+        if not np.isfinite(numbers).all():  # a text may say NaN, or more than FP64 holds
+            for at in np.flatnonzero(~np.isfinite(numbers)).tolist():
+                if values[at] is not None:
+                    faults[at] = self.expected
+        return self._narrow(numbers, faults)
 
     def _named(self, values: Values, faults: Faults) -> Array:
         names = self.source.names

@@ -31,6 +31,9 @@ from worker.core.tensors.specs import TensorSpec
 Dims = tuple[int, ...]
 # How many rows each record has; None: one each.
 Counts = Sequence[int] | None
+# The most elements of one input in all rows of a record, where these repeat a value: 1 MiB of FP64. A record of 100 KB
+# may have 20,000 rows, and outside of them an array of 2,000 numbers: 160 MB, and 2.5 s (2026-11).
+MOST_REPEATED = 1 << 17
 
 
 class Made(NamedTuple):
@@ -121,7 +124,9 @@ class Constants(Input):
         return ()
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:  # noqa: ARG002  # nothing can be wrong
-        tensors = [self._row] * count if counts is None else [self._row * rows for rows in counts]
+        tensors: Sequence[Tensor] = [self._row] * count
+        if counts is not None:
+            tensors = _repeated(tensors, [prod(self._dims)] * count, counts, self.spec.name, faults)
         return Made(tensors, self._dims)
 
 
@@ -186,7 +191,8 @@ class Items(Input):
         whole = _side_by_side(self._elements, flat, owners, faults)
         tensors = _cut(self.spec, whole, lengths, len(columns))
         if counts is not None:  # each row of the record has them all
-            tensors = [tensor * rows for tensor, rows in zip(tensors, counts, strict=True)]  # type: ignore[misc, operator]  # bytes or a list
+            sizes = [length * len(columns) for length in lengths]
+            tensors = _repeated(tensors, sizes, counts, self._elements[0].source.path, faults)
         return Made(tensors, [(length, *self._width) for length in lengths])
 
 
@@ -209,14 +215,18 @@ class Nested(Input):
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         path = self._element.source.path
+        if counts is not None and not path.has_each:
+            once = self.make(columns, None, count, faults)
+            elements = [prod(shape) for shape in once.dims]  # type: ignore[arg-type]  # a tuple for each
+            return Made(_repeated(once.tensors, elements, counts, path, faults), once.dims)
         rows = columns[0] if counts is None else _by_row(self._element, columns[0], counts)
         owners = np.repeat(np.arange(count), counts or 1).tolist()
         unfolded = [_unfolded(value, self.spec.dims) for value in rows]
         for owner, found in zip(owners, unfolded, strict=True):
             if found is None:
                 faults.setdefault(owner, f"{path}: expected an array of shape {_shown(self.spec.dims)}")
-        blank = self._blank, [self.spec.blank] * prod(self._blank)
-        fit = [found or blank for found in unfolded]
+        nothing: tuple[Dims, list[Any]] = self._blank, []  # as a fault costs no memory
+        fit = [found or nothing for found in unfolded]
         sizes = [len(flat) for _, flat in fit]
         flat = list(chain.from_iterable([flat for _, flat in fit]))
         whole = _side_by_side([self._element], [flat], np.repeat(owners, sizes), faults)
@@ -225,10 +235,23 @@ class Nested(Input):
             return Made(_cut(self.spec, whole, sizes, 1), shapes)
         bounds = list(pairwise(accumulate(counts, initial=0)))
         for at, (start, stop) in enumerate(bounds):
-            if shapes[start:stop].count(shapes[start]) < stop - start:
+            if start < stop and shapes[start:stop].count(shapes[start]) < stop - start:
                 faults.setdefault(at, f"{path}: expected arrays of one shape in all rows")
         of_records = [sum(sizes[start:stop]) for start, stop in bounds]
-        return Made(_cut(self.spec, whole, of_records, 1), [shapes[start] for start, _ in bounds])
+        of_rows = [shapes[start] if start < stop else self._blank for start, stop in bounds]
+        return Made(_cut(self.spec, whole, of_records, 1), of_rows)
+
+
+def _repeated(
+    tensors: Sequence[Tensor], sizes: Sequence[int], counts: Sequence[int], what: object, faults: Faults
+) -> Sequence[Tensor]:
+    """The tensors of records, each for all rows of its record. They have so many elements, of the field `what`."""
+    times = list(counts)
+    for at, (size, rows) in enumerate(zip(sizes, counts, strict=True)):
+        if rows > 1 and size * rows > MOST_REPEATED:
+            faults.setdefault(at, f"{what}: expected at most {MOST_REPEATED:,} elements in all rows of the record")
+            times[at] = 1
+    return [tensor * rows for tensor, rows in zip(tensors, times, strict=True)]  # type: ignore[misc, operator]  # bytes or a list
 
 
 def _by_row(element: Element, column: Column, counts: Sequence[int]) -> Column:

@@ -9,50 +9,33 @@ Pure. Everything that can be judged without a record is judged when it is made.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from worker.codecs.records.all_inputs import AllInputs
+from worker.codecs.records.declared_mapping import (
+    ALL,
+    KEEP,
+    Settings,
+    envelope_of,
+    inputs_of,
+    kept_fields,
+    key_of,
+    kinds_of,
+    rows_of,
+)
 from worker.codecs.records.elements import Faults
 from worker.codecs.records.envelope import Envelope
-from worker.codecs.records.inputs import Dims, Input, input_of
-from worker.codecs.records.paths import EACH, WHOLE, Path, path_of
+from worker.codecs.records.inputs import Dims
+from worker.codecs.records.paths import WHOLE, Path
 from worker.codecs.records.projection import Column, Given, Projection, ReaderOf, Wish, from_json
-from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, WholeRecord, picture_input
-from worker.codecs.records.sources import Entry, Source, entry_of
 from worker.codecs.records.surroundings import Surroundings
-from worker.core.failures import BadConfiguration, listed
+from worker.core.failures import BadConfiguration
 from worker.core.records import Record, Tensor
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.specs import TensorSpec
 
-ALL: Literal["all"] = "all"
-KEEP = "keep"
 _NULL = msgspec.Raw(b"null")
-
-
-class Settings(Protocol):
-    """The section that a mapping is made from, as plain values (`worker/settings/records_section.py`)."""
-
-    @property
-    def envelope(self) -> str | None: ...
-    @property
-    def rows(self) -> str | None: ...
-    @property
-    def only(self) -> Mapping[str, Any]: ...
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def inputs(self) -> Mapping[str, Any]: ...
-    @property
-    def text(self) -> Any: ...
-    @property
-    def image(self) -> Any: ...
-    @property
-    def answer(self) -> Mapping[str, Any]: ...
-    @property
-    def functions(self) -> Any: ...
 
 
 class Mapped(NamedTuple):
@@ -90,13 +73,17 @@ class RecordMapping:
         `skips_null`: an envelope with null, as of a row that was deleted, is passed over. Raises `BadConfiguration`.
         """
         self._is_json = reader_of is from_json
-        self._rows = _rows_of(settings.rows)
-        self._only = {path_of("[records] only", name): _allowed(name, given) for name, given in settings.only.items()}
-        self._key = None if settings.key is None else path_of("[records] key", settings.key)
+        self._rows = rows_of(settings.rows)
+        kinds = kinds_of(settings.only)
+        self._only = {path: allowed for path, allowed in kinds.items() if not path.is_of_record}
+        self._only_around = [
+            (Surroundings(Wish(path, Any, None)), allowed) for path, allowed in kinds.items() if path.is_of_record
+        ]
+        self._key = key_of(settings.key)
         keep = settings.answer.get(KEEP, ())
         self._keeps_all = keep == ALL
-        self._kept = {} if self._keeps_all else _kept(keep)
-        self._inputs = list(_inputs(settings, signature, self._rows, takes_nan=takes_nan))
+        self._kept = {} if self._keeps_all else kept_fields(keep)
+        self._inputs = list(inputs_of(settings, signature, self._rows, takes_nan=takes_nan))
         self._all_inputs = AllInputs(self._inputs)
         outputs = [name for name in settings.answer if name != KEEP] or [spec.name for spec in signature.outputs]
         if clash := [name for name in outputs if name in self._kept]:
@@ -119,9 +106,8 @@ class RecordMapping:
         self._kinds = Projection([Wish(path, Any, None) for path in self._only], reader_of)
         self._wants_value = bool(own) or self._keeps_all or bool(self._only)
         self._skips_null = skips_null
-        self._envelope: Envelope | None = None
-        if settings.envelope is not None:
-            self._envelope = Envelope(path_of("[records] envelope", settings.envelope), reader_of)
+        envelope = envelope_of(settings.envelope)
+        self._envelope = None if envelope is None else Envelope(envelope, reader_of)
 
     @property
     def has_rows(self) -> bool:
@@ -152,6 +138,13 @@ class RecordMapping:
         envelope = () if self._envelope is None else self._envelope.path.steps
         return [envelope + wish.path.steps for wish in self._wishes() if not wish.path.is_of_record]
 
+    @property
+    def fields(self) -> Sequence[Wish]:
+        """The fields that are read, of a record with its envelope."""
+        envelope = () if self._envelope is None else self._envelope.path.steps
+        wishes = [wish for wish in self._wishes() if not wish.path.is_of_record]
+        return [wish._replace(path=Path((*envelope, *wish.path.steps))) for wish in wishes]
+
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
         for path in self._only:
@@ -172,21 +165,25 @@ class RecordMapping:
         if self._envelope is None:
             return self._read(values, records, {}, ())
         values, faults, empty = self._envelope.unwrapped(values, skips_null=self._skips_null)
-        return self._read(values, records, faults, empty)
+        return self._read(values, records, faults, {*empty})
 
     def _read(
-        self, values: Sequence[Given], records: Sequence[Record], faults: dict[int, str], passed_over: Sequence[int]
+        self, values: Sequence[Given], records: Sequence[Record], faults: dict[int, str], passed_over: Collection[int]
     ) -> Mapped:
         """Read these records. Some may have faults, or be passed over, before."""
         columns: list[Column] = [[]] * self._count
         good: Sequence[int] = range(len(values))
+        for around, allowed in self._only_around:
+            others = [at for at, kind in enumerate(around.column(records, {})) if kind not in allowed]
+            passed_over = {*passed_over, *others}
+            faults = {at: why for at, why in faults.items() if at not in passed_over}
         if self._wants_value:
             good, projected, wrong = self._projection.read(values)
             for at, column in zip(self._projected, projected, strict=True):
                 columns[at] = column
             lacking = {at: why for at, why in wrong.items() if at not in faults and at not in passed_over}
             if self._only:
-                passed_over = [*passed_over, *self._passed_over(values, good, columns, lacking)]
+                passed_over = {*passed_over, *self._passed_over(values, good, columns, lacking)}
             faults |= lacking
         if faults or passed_over:
             good, columns = _without(good, columns, {*faults, *passed_over})
@@ -217,7 +214,7 @@ class RecordMapping:
     ) -> tuple[Mapped, dict[int, str]]:
         """The tensors of the records at these indexes, and what is wrong in them, by their place among these."""
         rest, wrong = iter(columns), dict[int, str]()
-        rows = None if self._rows is None else self._row_counts(next(rest), wrong)
+        rows = None if self._rows is None else self._row_counts(self._rows, next(rest), wrong)
         keys = None if self._key is None else [str(key).encode() for key in next(rest)]
         kept: Sequence[Any] | None = [next(rest) for _ in self._kept] or None
         for path in self._added:
@@ -232,9 +229,9 @@ class RecordMapping:
         tensors, dims = [each.tensors for each in made], [each.dims for each in made]
         return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
 
-    def _row_counts(self, column: Column, wrong: Faults) -> list[int]:
+    def _row_counts(self, rows: Path, column: Column, wrong: Faults) -> list[int]:
         for at in [at for at, array in enumerate(column) if not array]:
-            wrong.setdefault(at, f"{self._rows}: expected an array with an element")
+            wrong.setdefault(at, f"{Path(rows.steps[:-1])}: expected an array with an element")
         return list(map(len, column))
 
     def _passed_over(
@@ -286,68 +283,3 @@ def _cleared(mapped: Mapped, wrong: Faults) -> Mapped:
 
 def _picked(column: Sequence[Any], at: Sequence[int]) -> list[Any]:
     return [column[index] for index in at]
-
-
-def _rows_of(rows: str | None) -> Path | None:
-    if rows is None:
-        return None
-    path = path_of("[records] rows", rows.removesuffix(f"[{EACH}]"))
-    if path.is_of_record or path.has_each:
-        raise BadConfiguration(f"[records] rows: {rows} is no array of the record")
-    return Path((*path.steps, EACH))
-
-
-def _allowed(name: str, given: object) -> list[Any]:
-    values = given if isinstance(given, list | tuple) else [given]
-    if not values or not all(isinstance(value, bool | int | float | str) for value in values):
-        raise BadConfiguration(f'[records] only: {name} must have a list of values, such as {{ type = ["payment"] }}')
-    return list(values)
-
-
-def _kept(keep: object) -> dict[str, Path]:
-    """The kept fields by their names in the answer."""
-    if not isinstance(keep, list | tuple):
-        raise BadConfiguration(f'[records.answer] keep: expected "{ALL}", or a list of fields such as ["payment_id"]')
-    paths = [path_of("[records.answer] keep", given) for given in keep]
-    names = [path.name for path in paths]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise BadConfiguration(f"[records.answer] keep: two fields are called {twice[0]!r} in the answer; keep one")
-    if inside := [path for path in paths if path.has_each or path.is_of_record]:
-        raise BadConfiguration(f"[records.answer] keep: {inside[0]} is no field of the record itself")
-    return dict(zip(names, paths, strict=True))
-
-
-def _inputs(settings: Settings, signature: Signature, rows: Path | None, *, takes_nan: bool) -> Iterator[Input]:
-    """The inputs in the signature's order: as their entries say, else each takes the field of its name."""
-    names = [spec.name for spec in signature.inputs]
-    if unknown := [name for name in settings.inputs if name not in names]:
-        raise BadConfiguration(f"[records.inputs] {unknown[0]}: the model takes {listed(signature.inputs)}")
-    for spec in signature.inputs:
-        special = _special(settings, spec, rows)
-        if special is not None:
-            yield special
-            continue
-        where = f"[records.inputs] {spec.name}"
-        entry = (
-            _by_name(spec, rows) if spec.name not in settings.inputs else entry_of(where, settings.inputs[spec.name])
-        )
-        yield input_of(spec, entry, rows, takes_nan=takes_nan)
-
-
-def _by_name(spec: TensorSpec, rows: Path | None) -> Entry:
-    steps = (spec.name,) if rows is None else (*rows.steps, spec.name)
-    return Source(Path(steps), default=spec.default)
-
-
-def _special(settings: Settings, spec: TensorSpec, rows: Path | None) -> Input | None:
-    """The input that the model's process prepares: a text, a picture, or the whole record."""
-    if spec.name in (TEXT, TEXT_PAIR) and settings.text is not None:
-        given = settings.text["field" if spec.name == TEXT else "pair"]
-        return input_of(spec, Source(path_of("[records.text] field", given)), rows, takes_nan=False)
-    if spec.name == IMAGE and settings.image is not None:
-        return picture_input(spec, path_of("[records.image] field", settings.image["field"]))
-    if spec.name != RECORD_INPUT or not settings.functions:
-        return None
-    if rows is not None:
-        raise BadConfiguration("[records] rows: a function takes a whole record, which is one row then; leave one out")
-    return WholeRecord(spec)

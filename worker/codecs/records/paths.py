@@ -13,7 +13,8 @@ from worker.core.failures import BadConfiguration
 
 EACH = "*"  # a step to each element of an array
 HEADERS = "$headers"
-OF_RECORD = ("$key", "$timestamp", "$topic", "$value")
+TIMESTAMP = "$timestamp"
+OF_RECORD = ("$key", TIMESTAMP, "$topic", "$value")
 _EACH = f"[{EACH}]"
 
 

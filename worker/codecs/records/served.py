@@ -11,6 +11,7 @@ from worker.codecs.records.paths import WHOLE, Path
 from worker.codecs.records.projection import Column, Wish
 from worker.codecs.records.sources import Source
 from worker.core.block import Block
+from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 
@@ -36,10 +37,12 @@ class _EncodedPicture(Element):
         return as_objects(values)
 
 
-def picture_input(spec: TensorSpec, path: Path) -> Input:
-    """The input of encoded pictures that a field holds."""
-    element = _EncodedPicture("[records.image] field", spec, Source(path), takes_nan=False)
-    return Fields(spec, [element], None)
+def picture_input(spec: TensorSpec, path: Path, rows: Path | None) -> Input:
+    """The input of encoded pictures that a field holds; `rows` as of `input_of`. Raises `BadConfiguration`."""
+    where = "[records.image] field"
+    if path.has_each and not (rows is not None and path.below(rows)):
+        raise BadConfiguration(f"{where}: {path} goes through an array, and a row has one picture")
+    return Fields(spec, [_EncodedPicture(where, spec, Source(path), takes_nan=False)], None)
 
 
 class WholeRecord(Input):

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from worker.codecs.records.paths import Path, path_of
+from worker.codecs.records.paths import TIMESTAMP, Path, path_of
 from worker.core.failures import BadConfiguration, listed
 
 DECIMAL, BOOLEAN = "decimal", "boolean"
@@ -92,6 +92,8 @@ def source_of(where: str, given: object) -> Source:
         raise BadConfiguration(f"{where}: default must be a number, a text or a boolean")
     if conversion is not None and conversion not in CONVERSIONS:
         raise BadConfiguration(f"{where}: as must be one of {', '.join(CONVERSIONS)}")
+    if epoch is None and path.steps == (TIMESTAMP,) and (conversion in UNITS or conversion in PARTS):
+        epoch = "ms"  # as Kafka has it
     source = Source(path, default, conversion, epoch, _names_of(where, given.get("names")))
     if epoch is not None and (epoch not in UNITS or not source.is_instant):
         raise BadConfiguration(

@@ -12,8 +12,8 @@ from worker.inference.records.folder_answers import check_lengths, folder_answer
 from worker.inference.records.functions import RECORD, Functions, MadeAnswer, MadeInputs, functions_in
 from worker.inference.records.images import images_of
 from worker.inference.records.parts import Conclusion, Preparation
-from worker.inference.records.record_model import RecordModel
-from worker.inference.records.text import texts_of
+from worker.inference.records.record_model import RecordModel, bucket_ends
+from worker.inference.records.text import TOKENS, texts_of
 
 if TYPE_CHECKING:
     from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
@@ -54,7 +54,7 @@ def _preparations(
     if records.text is not None:
         # The cores have little else to do while a GPU runs the model.
         threads = 0 if loaded.is_accelerated else model.intra_op_num_threads
-        texts = texts_of(records.text, inputs, folder, threads)
+        texts = texts_of(records.text, inputs, folder, threads, bucket_ends(loaded.signature, TOKENS))
         made |= {*texts.makes}
         yield texts
     if records.image is not None:

@@ -9,7 +9,7 @@ nothing that changes, so several lanes may call `run` at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class RecordModel:
         self._served = list({spec.name: spec for each in preparations for spec in each.takes}.values())
         self._served += [spec for spec in takes if spec not in self._served]
         self._run_is_worth = RUN_ON_GPU if model.is_accelerated else RUN_ON_CPU
-        self._ends = _ends_of(model.signature, made)
+        self._ends = bucket_ends(model.signature, made)
         self.signature = self._signature()
 
     def probe(self) -> Sequence[Array] | RunFailure:
@@ -172,7 +172,7 @@ class RecordModel:
         return replace(own, inputs=inputs, outputs=outputs, axes=kept)
 
 
-def _ends_of(signature: Signature, made: Sequence[str] | set[str]) -> Sequence[int] | None:
+def bucket_ends(signature: Signature, made: Collection[str]) -> Sequence[int] | None:
     """The lengths that prepared rows may have, where the operator named them (`BATCHING__BUCKETS`)."""
     for axis in signature.axes:
         if any(signature.inputs[spot.tensor].name in made and spot.dimension == 0 for spot in axis.inputs):

@@ -19,7 +19,7 @@ from worker.inference.records.parts import Column, Prepared
 from worker.inference.records.tokenizer import BoundedTokenizer, Tokens, share_cores
 
 TEXT, PAIR = "text", "text_pair"
-_IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
+TOKENS = _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 
 
 class Texts:
@@ -75,14 +75,18 @@ def fixed_length(inputs: Sequence[TensorSpec]) -> int | None:
 
 
 def texts_of(
-    section: Mapping[str, Any], inputs: Sequence[TensorSpec], folder: Folder | None = None, threads: int = 1
+    section: Mapping[str, Any],
+    inputs: Sequence[TensorSpec],
+    folder: Folder | None = None,
+    threads: int = 1,
+    ends: Sequence[int] | None = None,
 ) -> Texts:
     """The preparation that `[records.text]` asks for, with a model of these inputs. `threads` 0: one on each core.
 
     The setting's `max_tokens` comes first, then the folder's, then the tokenizer's own, then the most that the model
-    takes. Raises `BadConfiguration`.
+    takes. `ends`: the lengths that rows may have (`BATCHING__BUCKETS`); None: any. Raises `BadConfiguration`.
     """
-    made = [spec for spec in inputs if spec.name in (_IDS, _MASK, _TYPES)]
+    made = [spec for spec in inputs if spec.name in TOKENS]
     for spec in made:
         if len(spec.dims) != 1 or spec.datatype not in ("INT32", "INT64"):
             raise BadConfiguration(f"[records.text] {spec}: expected INT64[batch, tokens], which tokens can be")
@@ -95,9 +99,11 @@ def texts_of(
     tokenizer, wanted = section["tokenizer"] or known.tokenizer, section["max_tokens"]
     if tokenizer is None:
         raise BadConfiguration(_without_tokenizer(folder))
-    most = min((n for n in (known.positions, fixed_length(made)) if n is not None), default=None)
+    bounds = (known.positions, fixed_length(made), None if ends is None else ends[-1])
+    most = min((n for n in bounds if n is not None), default=None)
     if wanted is not None and most is not None and wanted > most:
-        raise BadConfiguration(f"[records.text] max_tokens: {wanted} are more than the model takes, which is {most}")
+        taken = "the longest of BATCHING__BUCKETS" if most == bounds[-1] else "the model takes"
+        raise BadConfiguration(f"[records.text] max_tokens: {wanted} are more than {taken}, which is {most}")
     share_cores(threads)
     bounded = BoundedTokenizer(
         Path(tokenizer),

@@ -218,7 +218,7 @@ function drawRejections(now) {
   say("rejections-of", counted.length ? "last 12 s" : "");
   fill("rejections", counted.length ? counted.map((each) => cells(each.code, rate(each.rate), number(each.count))) : [empty(3, "None since the start.")]);
   fill("reasons", status.reasons.length ? status.reasons.map((each) => make("li", {}, each.reason,
-    make("small", { textContent: `${each.code}, ${each.source}, ${duration(Math.max(1, Math.round(each.ago)))} ago` })))
+    make("small", { textContent: `${each.code}, ${number(each.count)} since the start, last ${each.source} ${duration(Math.max(1, Math.round(each.ago)))} ago` })))
     : [make("li", { className: "empty", textContent: "None." })]);
 }
 

@@ -50,8 +50,13 @@ def consume(order: ConsumeOrder) -> int:
     )
     settings = load_client(order.config, environ)
     give_stdout_back()  # output goes on until its reader closes the pipe
-    search, reading = _Search(order), _reading_of(settings, _signature_of(order, environ))
-    with Reader(settings.kafka, _topic(order, settings)) as reader, stop_signals() as signals:
+    search, topic = _Search(order), _topic(order, settings)
+    with (
+        RecordValues(settings.registry) as values,
+        Reader(settings.kafka, topic) as reader,
+        stop_signals() as signals,
+    ):
+        reading = _reading_of(values, _signature_of(order, environ), is_of_records=settings.records is not None)
         for records in _come(order, reader, search, signals):
             _show(records, reading, as_json=order.as_json)
         if not signals.stop_asked:
@@ -83,13 +88,14 @@ def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[
     return signature
 
 
-def _reading_of(settings: ClientSettings, signature: Callable[[], Signature | None]) -> Callable[[Record], Reading]:
-    """Returns the function that reads a value: as a record where the settings have records, or it is nothing else."""
-    values = RecordValues(settings.registry)
+def _reading_of(
+    values: RecordValues, signature: Callable[[], Signature | None], *, is_of_records: bool
+) -> Callable[[Record], Reading]:
+    """Returns the function that reads a value: as a record where topics have such, or where it is nothing else."""
 
     def reading(record: Record) -> Reading:
         is_error = headers_of(record.headers).get("status") == b"error"
-        found = values.read(record) if settings.records is not None and not is_error else {}
+        found = values.read(record) if is_of_records and not is_error else {}
         return found or read(record, signature) or values.read(record)
 
     return reading

@@ -17,6 +17,7 @@ from worker.core.records import Record
 from worker.core.schemas import SchemaName
 from worker.settings import RegistrySettings
 from worker.terminal.terminal import tell
+from worker.tools.closing import Closing
 from worker.tools.consume.reading import Reading, headers_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _FRAMED = b"application/vnd.confluent"  # the content types of answers with a sc
 _UNFIT = (Reject, TypeError, ValueError, LookupError, RecursionError)
 
 
-class RecordValues:
+class RecordValues(Closing):
     """Reads values as records. Owns the registry's client, which the first value with a schema makes."""
 
     def __init__(self, registry: RegistrySettings | None) -> None:
@@ -35,6 +36,10 @@ class RecordValues:
         self._readers = RecordReaders(None)
         self._found: dict[SchemaName, RecordReader | None] = {}
         self._has_told = False
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
 
     def read(self, record: Record) -> Reading:
         """The value as `record`, or the `error` in it; empty if it is neither. Raises `BadConfiguration`."""

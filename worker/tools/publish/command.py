@@ -81,15 +81,15 @@ def _topic(order: PublishOrder, settings: ClientSettings) -> str:
 def _reading(order: PublishOrder, settings: ClientSettings) -> ReadLine:
     """Returns the function that reads a line. Raises `BadConfiguration` for records that no line can be."""
     is_records = order.records if order.records is not None else settings.records is not None
+    encoding = "json" if settings.records is None else settings.records.encoding
+    if order.key_field is not None and (not is_records or encoding != "json"):
+        raise BadConfiguration(
+            "--key-field: only records in JSON have fields; say --records, or give the key with --key"
+        )
     if not is_records:
-        if order.key_field is not None:
-            raise BadConfiguration(
-                "--key-field: only records have fields; say --records, or set WORKER_RECORDS__ENCODING"
-            )
         return read_line
     if order.random is not None:
         raise BadConfiguration("--random: made-up tensors are no records; name a FILE with a record on each line")
-    encoding = "json" if settings.records is None else settings.records.encoding
     if encoding in {"registry", "bytes"}:
         raise BadConfiguration(
             f"WORKER_RECORDS__ENCODING={encoding}: a line is no such record; publish with the records' own "

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from worker.inference.declared_signature import Declared
+from worker.inference.hugging_face import folder_of
 from worker.inference.model_loading import inspect
-from worker.settings import load
+from worker.settings import Settings, load
 from worker.tools.records.proposal import Proposal
 from worker.tools.records.section_text import section_text
-from worker.tools.settings_file import settings_file
+from worker.tools.settings_file import comment, settings_file
 
 # Values for settings that neither an option nor the environment has.
 _UNNAMED = {
@@ -48,7 +49,20 @@ def first_file(environ: Mapping[str, str], folder: Path, proposal: Proposal | No
     `looked_at`: the records that it was proposed from.
     """
     if proposal is None:
-        return settings_file(load(None, environ), environ, folder)
+        settings = load(None, environ)
+        return settings_file(settings, environ, folder) + _of_folder(settings)
     encoding = proposal.section.get("encoding", "json")
     settings = load(None, {**environ, "WORKER_RECORDS__ENCODING": encoding}).model_copy(update={"records": None})
     return f"{settings_file(settings, environ, folder)}\n{section_text(proposal, looked_at)}"
+
+
+def _of_folder(settings: Settings) -> str:
+    """The lines, commented out, with which a folder of a model takes texts or pictures; empty for another model."""
+    known = folder_of(settings.model.path)
+    if known is None or settings.records is not None:
+        return ""
+    table = "text" if known.tokenizer is not None else "image" if known.image_preprocessing is not None else None
+    if table is None:
+        return ""
+    said = f"With these lines records feed the model: the field that has the {table}, and the folder says the rest."
+    return f'\n{comment(said)}\n# [records.{table}]\n# field = "{table}"\n'

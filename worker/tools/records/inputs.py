@@ -16,7 +16,7 @@ from worker.codecs.records.sources import PARTS
 from worker.core.tensors.specs import TensorSpec
 from worker.tools.records.sample import MOST_NAMES, Kind, Seen
 
-_NUMERIC = (Kind.WHOLE, Kind.NUMBER)
+_NUMERIC, _ARRAYS = (Kind.WHOLE, Kind.NUMBER), (Kind.WHOLES, Kind.NUMBERS)
 _LIKE_NUMBERS = (*_NUMERIC, Kind.BOOLEAN, Kind.DECIMAL)
 _IS_ID = re.compile(r"(^|_)(id|uuid|guid|key)$|[a-z](Id|ID)$")
 _CONFIRM = "confirm it"
@@ -41,7 +41,7 @@ class FieldsForInputs:
     def __init__(self, fields: Sequence[Seen], *, takes_nan: bool) -> None:
         self._fields = fields
         self._takes_nan = takes_nan
-        self._taken: list[Seen] = []
+        self._taken: set[Path] = set()
 
     def entries(self, specs: Sequence[TensorSpec]) -> list[Entry]:
         """An entry for each of these inputs, in their order."""
@@ -57,12 +57,12 @@ class FieldsForInputs:
 
     @property
     def _free(self) -> list[Seen]:
-        return [seen for seen in self._fields if seen not in self._taken]
+        return [seen for seen in self._fields if seen.path not in self._taken]
 
     def _by_name(self, spec: TensorSpec) -> Entry | None:
         name = _plain(spec.name)
         named = [seen for seen in self._free if _plain(seen.path.name) == name]
-        named.sort(key=lambda seen: (seen.path.name != spec.name, len(seen.path.steps)))
+        named.sort(key=lambda seen: (2 * seen.lacks > seen.of, seen.path.name != spec.name, len(seen.path.steps)))
         return next((entry for seen in named if (entry := self._entry(spec, seen)) is not None), None)
 
     def _only_one(self, spec: TensorSpec) -> Entry | None:
@@ -75,18 +75,18 @@ class FieldsForInputs:
         source = _source(spec, seen, takes_nan=self._takes_nan)
         if source is None:
             return None
-        self._taken.append(seen)
+        self._taken.add(seen.path)
         return Entry("inputs", spec.name, source, f"{seen}.{self._doubts(spec, source, seen)}")
 
     def _vector(self, spec: TensorSpec) -> Entry | None:
-        """As many numeric fields as the input has elements, without and then with ids, booleans and decimals."""
+        """As many numeric fields as there are elements: if need be with booleans and decimals, and then with ids."""
         if len(spec.dims) != 1 or spec.dims[0] in (None, 1) or spec.is_text:
             return None
         single = TensorSpec(spec.name, spec.datatype, ())
         for fields in self._choices():
             sources = [_source(single, seen, takes_nan=self._takes_nan) for seen in fields]
             if len(fields) == spec.dims[0] and None not in sources:
-                self._taken += fields
+                self._taken |= {seen.path for seen in fields}
                 told = "; ".join(map(str, fields))
                 doubts = map(partial(self._doubts, spec), sources, fields)
                 order = f"{len(fields)} fields in the order of the records: confirm that it is the training's."
@@ -94,13 +94,10 @@ class FieldsForInputs:
         return None
 
     def _choices(self) -> Iterator[list[Seen]]:
-        free = [seen for seen in self._free if not seen.path.has_each]
-        plain = [seen for seen in free if seen.kind in _NUMERIC]
-        yield plain
-        yield [seen for seen in plain if not is_id(seen)]
-        wide = [seen for seen in free if seen.kind in _LIKE_NUMBERS]
-        yield [seen for seen in wide if not is_id(seen)]
-        yield wide
+        free = [seen for seen in self._free if seen.kind in _LIKE_NUMBERS and not seen.path.has_each]
+        for fields in ([seen for seen in free if not is_id(seen)], free):
+            yield [seen for seen in fields if seen.kind in _NUMERIC]
+            yield fields
 
     def _doubts(self, spec: TensorSpec, source: Any, seen: Seen) -> str:
         """What the operator must look at, as sentences."""
@@ -113,7 +110,7 @@ class FieldsForInputs:
             if spec.is_float:
                 told += ' A model that takes NaN needs none, with [model] non_finite_input = "allow".'
         elif seen.lacks:
-            is_nan = self._takes_nan and spec.is_float and "names" not in table
+            is_nan = self._takes_nan and spec.is_float and "names" not in table and seen.kind not in _ARRAYS
             told += " A missing one is NaN." if is_nan else " A record without it is refused."
         return told
 
@@ -129,8 +126,9 @@ def _source(spec: TensorSpec, seen: Seen, *, takes_nan: bool) -> Any:
     kind, dims = seen.kind, spec.dims
     if len(dims) == 1 and dims[0] != 1:
         is_items = dims[0] is None and seen.path.has_each and kind in _NUMERIC
-        is_array = kind is Kind.NUMBERS and dims[0] in (None, *(seen.lengths if len(seen.lengths) == 1 else ()))
-        return _as_source(seen.path, {}) if (is_items or is_array) and not spec.is_text else None
+        is_array = kind in _ARRAYS and dims[0] in (None, *(seen.lengths if len(seen.lengths) == 1 else ()))
+        fits = spec.is_float or (spec.dtype.kind in "iu" and kind in (Kind.WHOLE, Kind.WHOLES))
+        return _as_source(seen.path, {}) if (is_items or is_array) and fits else None
     if len(dims) > 1 or seen.path.has_each:
         return None
     more = _conversion(spec, seen)

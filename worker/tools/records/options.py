@@ -1,4 +1,4 @@
-"""The options of `records infer` and `records try`. Imports nothing heavy: `--help` must be fast."""
+"""The options of `records infer`, `try` and `contract`. Imports nothing heavy: `--help` must be fast."""
 
 from __future__ import annotations
 
@@ -41,4 +41,11 @@ class TryOrder:
             metavar="FILE", help="JSON lines (`-`: from standard input), a .csv or a .parquet.", show_default=False
         ),
     ]
+    config: Config = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractOrder:
+    """Print what the topics hold, for the programs of others: an AsyncAPI document with JSON Schemas."""
+
     config: Config = None

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.declared_signature import Declared
 from worker.tools.records.inputs import Entry, FieldsForInputs, is_id, written
 from worker.tools.records.sample import Kind, Sample, is_picture
 
@@ -44,12 +43,20 @@ class Proposal(NamedTuple):
         return [one.name if one.table == "inputs" else f"{one.table}.{one.name}" for one in open_ones]
 
 
-def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: str | None, is_folder: bool) -> Proposal:
-    """The proposal for a model and a sample.
+def propose(
+    signature: Signature,
+    sample: Sample,
+    *,
+    takes_nan: bool = False,
+    tokenizer: str | None = None,
+    has_image_steps: bool = False,
+    has_answer: bool = False,
+) -> Proposal:
+    """The proposal for a model of this signature and a sample.
 
-    `tokenizer`: the file of one, None without, or if the model's folder has it. `is_folder`: the answer comes from it.
+    `tokenizer`: the file of one, None if the model's folder has it. `has_image_steps`: the folder says how a picture is
+    prepared; `has_answer`: it says what the answer has.
     """
-    signature = declared.signature
     names = [spec.name for spec in signature.inputs]
     entries: list[Entry] = []
     if sample.encoding != "json":
@@ -63,10 +70,10 @@ def propose(declared: Declared, sample: Sample, *, takes_nan: bool, tokenizer: s
     elif (picture := _picture_input(signature)) is not None and (found := _pictures(sample)) is not None:
         rest.remove(picture)
         entries.append(found)
-        if picture.is_float and not is_folder:
+        if picture.is_float and not has_image_steps:
             entries += _IMAGENET
     entries += FieldsForInputs(sample.fields, takes_nan=takes_nan).entries(rest)
-    entries += _answer(signature, sample, has_fields=not is_folder)
+    entries += _answer(signature, sample, has_fields=not has_answer)
     return Proposal(entries)
 
 

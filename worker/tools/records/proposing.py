@@ -8,9 +8,11 @@ from pathlib import Path
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Record
+from worker.inference.hugging_face import folder_of
 from worker.inference.model_loading import inspect
 from worker.settings.for_commands import ClientSettings, ScoringSettings
 from worker.settings.records_section import RecordsSettings
+from worker.terminal.command_line import split_signature
 from worker.tools.records.proposal import Proposal, propose
 from worker.tools.records.sample import are_framed, sample_of
 
@@ -41,13 +43,15 @@ def proposed(
 ) -> Proposal:
     """The proposal; paths in it are relative to `folder`. It does not run the model. Raises `BadConfiguration`."""
     model = settings.model
-    beside = model.path.parent / TOKENIZER
+    known, beside = folder_of(model.path), model.path.parent / TOKENIZER
+    needs_tokenizer = (known is None or known.tokenizer is None) and beside.is_file()
     return propose(
-        inspect(model),
+        split_signature(inspect(model).signature, settings.state)[1],
         sample_of(records, were_framed=were_framed),
         takes_nan=model.non_finite_input == "allow",
-        tokenizer=os.path.relpath(beside, folder) if beside.is_file() and not model.path.is_dir() else None,
-        is_folder=model.path.is_dir(),
+        tokenizer=os.path.relpath(beside, folder) if needs_tokenizer else None,
+        has_image_steps=known is not None and known.image_preprocessing is not None,
+        has_answer=known is not None and (known.pooling is not None or known.labels is not None),
     )
 
 

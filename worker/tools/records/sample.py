@@ -45,6 +45,7 @@ class Kind(StrEnum):
     INSTANT = "instants as texts"
     PICTURE = "pictures in base64"
     NULL = "null"
+    WHOLES = "arrays of whole numbers"
     NUMBERS = "arrays of numbers"
     OTHER = "arrays or objects"
 
@@ -69,8 +70,9 @@ class Seen:
     def kind(self) -> Kind:
         """The kind of most of its values that are not null; whole numbers among numbers are numbers."""
         kinds = self.kinds - Counter({Kind.NULL: self.kinds[Kind.NULL]})
-        if kinds[Kind.NUMBER] and kinds[Kind.WHOLE]:
-            kinds[Kind.NUMBER] += kinds.pop(Kind.WHOLE)
+        for whole, wide in ((Kind.WHOLE, Kind.NUMBER), (Kind.WHOLES, Kind.NUMBERS)):
+            if kinds[wide] and kinds[whole]:
+                kinds[wide] += kinds.pop(whole)
         if kinds[Kind.TEXT]:  # a text like a decimal is a text among texts
             for like in (Kind.DECIMAL, Kind.INSTANT, Kind.PICTURE):
                 kinds[Kind.TEXT] += kinds.pop(like, 0)
@@ -122,11 +124,11 @@ def of_file(path: File, most: int) -> list[Record]:
     """The first lines of a file, at most so many. Raises `BadConfiguration` for a file that cannot be read."""
     try:
         with path.open("rb", buffering=0) as file:
-            found = [line for line in islice(lines(file.fileno(), str(path)), most) if line]
+            found = list(islice(lines(file.fileno(), str(path)), most))
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
     source = Partition(path.name, 0)
-    return [Record(source, number, None, line, (), None) for number, line in enumerate(found, 1)]
+    return [Record(source, number, None, line, (), None) for number, line in enumerate(found, 1) if line]
 
 
 def are_framed(records: Sequence[Record]) -> bool:
@@ -183,8 +185,8 @@ def kind_of(value: Any) -> Kind:
             return Kind.NUMBER
         case str():
             return _kind_of_text(value)
-        case list() if value and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value):
-            return Kind.NUMBERS
+        case list() if value and {*map(type, value)} <= {int, float}:
+            return Kind.WHOLES if {*map(type, value)} == {int} else Kind.NUMBERS
     return Kind.OTHER
 
 

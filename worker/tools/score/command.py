@@ -17,15 +17,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from threading import Event
 
 from worker.app import GC_THRESHOLDS
+from worker.codecs.records.answers import Keep
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.inference.model import Model
 from worker.inference.model_loading import load_as_set
 from worker.inference.row_independence import independence
-from worker.scorer import Scorer
+from worker.scorer import Scorer, parts_as_json
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.signals import STOPPING
 from worker.terminal.command_line import with_options
@@ -54,10 +56,10 @@ def score(order: ScoreOrder) -> int:
     lanes, model = settings.batching.lanes, load_as_set(settings.model, settings.batching)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     _caution(model, settings.batching.max_batch_size)
-    began, scorer = time.monotonic(), Scorer(model, settings, from_texts if order.is_table else None)
+    began, scorer = time.monotonic(), _scorer(order, model, settings)
     with ExitStack() as closing:
         portions, total = _portions(order, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages))
+        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages, _kept(scorer)))
         with _bar(order, total) as show, _stop_signal() as is_stopped:
             for outcomes in _ahead(portions, scorer, lanes + 1, is_stopped):
                 results.write(outcomes)
@@ -71,6 +73,15 @@ def score(order: ScoreOrder) -> int:
     say(aside(), f"{count(scorer.batches, 'batch', 'es')} on {model.device.name}; {share}")
     _judge(results, total)
     return 0
+
+
+def _scorer(order: ScoreOrder, model: Model, settings: ScoringSettings) -> Scorer:
+    reader_of = from_texts if order.is_table else None
+    return Scorer(model, settings, partial(parts_as_json, settings, reader_of=reader_of))
+
+
+def _kept(scorer: Scorer) -> Keep | None:
+    return None if scorer.mapping is None else scorer.mapping.keep
 
 
 def _ahead(portions: Iterator[Portion], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:

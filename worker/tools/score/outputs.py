@@ -1,19 +1,23 @@
-"""Writes outcomes: as lines of JSON, or as a .npy for each output of the model, with the errors in a file next to them.
+"""Writes outcomes: JSON lines, a .csv, or a .npy for each output of the model, with the errors in a file beside them.
 
 A file is called `x.partial.npy` until all is written, and then gets its own name. So a file with its own name is whole.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.lib import format as npy
 
+from worker.codecs.records.answers import Keep
 from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Answer, Array, Fields, Rejection
@@ -65,6 +69,33 @@ class Target:
         os.close(self._descriptor)
         assert self._partial is not None
         self._partial.unlink()
+
+
+class CsvFile(Target):
+    """A CSV of answers to records: a column for each of their fields, and then `error` and `code` of those without."""
+
+    def __init__(self, path: Path, fields: Sequence[str]) -> None:
+        """Raises `BadConfiguration` if the file cannot be made."""
+        super().__init__(path)
+        self._fields = (*fields, "error", "code")
+        self._add([self._fields])
+
+    def write(self, content: bytes) -> None:
+        """Write answers that come as lines of JSON. Raises `Incomplete` if they cannot be written."""
+        answers = [msgspec.json.decode(line) for line in content.splitlines()]
+        self._add([[_cell(answer.get(name)) for name in self._fields] for answer in answers])
+
+    def _add(self, rows: Sequence[Sequence[str]]) -> None:
+        text = io.StringIO()
+        csv.writer(text).writerows(rows)
+        super().write(text.getvalue().encode())
+
+
+def _cell(value: Any) -> str:
+    """The value as CSV has it; null is empty, and a list is JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 class NpyFile(Target):
@@ -166,9 +197,20 @@ def partial(path: Path) -> Path:
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
-def results_for(order: ScoreOrder, signature: Signature, messages: Messages) -> Results:
-    """Makes the files that this order wants. Raises `BadConfiguration`, before the first inference."""
+def results_for(order: ScoreOrder, signature: Signature, messages: Messages, keep: Keep | None) -> Results:
+    """Makes the files that this order wants. Raises `BadConfiguration`, before the first inference.
+
+    `keep`: the fields of a record that its answer keeps; None: the answers are to requests.
+    """
     output = order.output
+    if output is not None and output.suffix == ".csv":
+        if keep is None or keep == "all":
+            raise BadConfiguration(
+                f"{output}: a CSV has columns for the fields of [records.answer], and `keep` with names; give another "
+                "name for JSON lines"
+            )
+        _check_free(order, [output])
+        return Results(CsvFile(output, [*keep, *[spec.name for spec in signature.outputs]]), messages, order.unit)
     if output is None or not order.wants_arrays:
         _check_free(order, [output] if output else [])
         return Results(Target(output), messages, order.unit)

@@ -152,6 +152,17 @@ def test_a_record_of_another_encoding_is_added_to_as_json() -> None:
     ]
 
 
+@pytest.mark.parametrize(("keep", "wrong", "right"), [("all", b'{"a":"\xff"}', b'{"a":1}'), (["a"], b'"\xff"', b"1")])
+def test_a_kept_text_that_is_not_utf8_is_its_records_error(keep: Keep, wrong: bytes, right: bytes) -> None:
+    """No reader could read the answer, and the mapping has not looked at all of the record."""
+    kept = [wrong, right, right] if keep == "all" else [(msgspec.Raw(value),) for value in (wrong, right, right)]
+
+    answers, [(at, no)] = apart(writer(SCORE, keep=keep).write(asked(kept=kept), [SCORES], 0))
+
+    assert [answer and answer[2] for answer in answers] == [None, b'{"a":1,"score":0.25}', b'{"a":1,"score":1e+30}']
+    assert (at, no.code) == (0, "INVALID_ARGUMENT")
+
+
 def test_an_answer_has_the_headers_of_any_answer() -> None:
     """A reader needs no other ones for records."""
     one = asked(2, kept=[(1,), (2,)])

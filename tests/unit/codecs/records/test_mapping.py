@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
-from worker.codecs.records.projection import from_objects
+from worker.codecs.records.inputs import MOST_REPEATED
+from worker.codecs.records.projection import ReaderOf, from_json, from_objects
 from worker.codecs.records.served import DEEPEST
 from worker.core.block import Block
 from worker.core.failures import BadConfiguration
@@ -88,7 +90,18 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": Decimal("1.10")})
     assert numbers(mapped.tensors[0], "<f8") == [[1.1]]
     assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: invalid decimal string"
+    for wrong in ("sNaN", "1e400"):  # the first raises wherever it is used as a number, the second is no FP64
+        assert why(mapping(spec("FP64"), inputs={"x": entry}), {"d": wrong}).startswith("d: expected a number")
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
+
+
+@pytest.mark.parametrize("text", ["NaN", "sNaN", "-Infinity", "1e400"])
+def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
+    """Whatever the model takes, because only a missing number is NaN."""
+    of = mapping(spec("FP64"), inputs={"x": {"field": "d", "as": "decimal"}}, takes_nan=True)
+    mapped = read(of, {"d": 1}, {"d": text}, {})
+    assert [str(row) for row in numbers(mapped.tensors[0], "<f8")] == ["[1.0]", "[nan]"]
+    assert mapped.faults == {1: f"d: expected {spec('FP64').values}"}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +278,28 @@ def test_a_fault_in_a_row_is_its_records() -> None:
     mapped = read(mapping(spec("FP32", name="p"), rows="items"), {"items": [{"p": 1}, {"p": 1e300}]}, {"items": []})
     assert mapped.good == []
     assert sorted(mapped.faults) == [0, 1]
-    assert mapped.faults[1] == "items[*]: expected an array with an element"
+    assert mapped.faults[1] == "items: expected an array with an element"
+    arrays = mapping(spec("FP32", None, name="v"), spec("FP32", 2, name="w"), rows="items", inputs={"w": "w"})
+    mapped = read(
+        arrays, {"items": [{"v": [1]}], "w": [2, 3]}, {"items": [{"v": [1]}], "w": [2]}, {"items": [], "w": [2, 3]}
+    )
+    assert mapped.faults == {1: "w: expected an array of shape [2]", 2: "items: expected an array with an element"}
+    assert [numbers(column) for column in mapped.tensors] == [[[1]], [[2, 3]]]
+
+
+def test_a_record_repeats_no_more_than_a_bounded_number_of_elements() -> None:
+    """Else a small record with many rows, each of which has a long array, takes all memory."""
+    rows, length = 2, MOST_REPEATED // 2
+    long: dict[str, Any] = {"items": [{}] * rows, "v": [1] * length, "w": [{"n": 1}] * length}
+    for entry, path in (("v", "v"), ("w[*].n", "w[*].n")):
+        of = mapping(spec("FP32", None), rows="items", inputs={"x": entry})
+        longer = {name: [*items, items[-1]] for name, items in long.items()}
+        mapped = read(of, long, longer, {"items": [{}], "v": [2], "w": [{"n": 2}]})
+        assert mapped.faults == {1: f"{path}: expected at most 131,072 elements in all rows of the record"}
+        assert list(map(len, mapped.tensors[0])) == [4 * MOST_REPEATED, 4]
+    constant = mapping(spec("FP32", length), rows="items", inputs={"x": {"value": 1}})
+    assert list(read(constant, long).good) == [0]
+    assert why(constant, {"items": [{}] * 3}).startswith("x: expected at most 131,072 elements")
 
 
 # What is around
@@ -292,6 +326,8 @@ def test_a_number_in_a_key_is_a_text_there() -> None:
         2: "$key: expected a whole number, got a text",
         3: "$key: not UTF-8",
     }
+    hour = mapping(spec("INT64"), inputs={"x": {"field": "$timestamp", "as": "hour"}})  # its unit is Kafka's
+    assert numbers(read(hour, {}).tensors[0], "<i8") == [[22]]
     optional = mapping(inputs={"x": {"field": "$headers.h", "default": 3}}, reader_of=None)
     assert numbers(optional.read([b""], [record(b"")]).tensors[0]) == [[3]]
 
@@ -382,6 +418,24 @@ def test_records_of_other_kinds_are_passed_over() -> None:
     assert (mapped.good, mapped.passed_over, sorted(mapped.faults)) == ([0], [1, 3, 5], [2, 4])
 
 
+def test_what_is_around_a_value_may_tell_its_kind() -> None:
+    """A header, of JSON and of texts. A record without it is of another kind, and so is one whose text is none."""
+
+    def kept(*, reader_of: ReaderOf | None, **section: Any) -> tuple[Sequence[int], Sequence[int], Mapping[int, str]]:
+        of = mapping(only={"$headers.type": "payment", **only}, reader_of=reader_of, **section)
+        heads = [[("Type", b"payment")], [("type", b"login")], [("type", b"\xff")], [], [("type", b"payment")]]
+        values = [b'{"x":1,"n":1}', b"[", b"{}", b"{}", b"{}"]
+        mapped = of.read(values, [record(value, headers=head) for value, head in zip(values, heads, strict=True)])
+        return mapped.good, mapped.passed_over, mapped.faults
+
+    only: dict[str, Any] = {}
+    assert kept(reader_of=from_json) == ([0], [1, 2, 3], {4: "x: missing"})
+    assert kept(reader_of=None, inputs={"x": "$timestamp"}) == ([0, 4], [1, 2, 3], {})
+    only = {"n": 1}
+    assert kept(reader_of=from_json)[0] == [0]
+    assert kept(reader_of=from_json, envelope="after")[1] == [1, 2, 3]
+
+
 def test_kept_fields_are_as_they_came() -> None:
     """In JSON digit for digit; a missing one is null."""
     of = mapping(answer={"keep": ["id", "c.country"], "score": "y"})
@@ -443,8 +497,14 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec(), {"inputs": {"x": "a[*].b"}}, "an array of any length is one dimension"),
         (spec("FP32", 2), {"inputs": {"x": "$key"}}, r"\$key is one element"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
+        (spec("UINT8"), {"inputs": {"x": {"field": "a", "names": {"b": 256}}}}, "names: each number must be a whole"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
         (spec(), {"rows": "$key"}, "is no array of the record"),
+        (spec(), {"key": "items[*].id"}, r"\[records\] key: items\[\*\].id goes through an array"),
+        (spec(), {"only": {"items[*].id": 1}}, r"\[records\] only: items\[\*\].id goes through an array"),
+        (spec(), {"envelope": "a[*]"}, r"\[records\] envelope: a\[\*\] goes through an array"),
+        (spec(), {"envelope": "$value"}, r"\[records\] envelope: \$value is no field of the value"),
+        (spec("BYTES", name="image"), {"image": {"field": "a[*].b"}}, "and a row has one picture"),
         (spec(), {"only": {"a": []}}, "only: a must have a list of values"),
         (spec(), {"only": {"a": [[1]]}}, "only: a must have a list of values"),
         (spec(), {"answer": {"keep": "id"}}, 'expected "all", or a list'),

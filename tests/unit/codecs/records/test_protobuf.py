@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from tests.unit.codecs.records.registry import compiled, schema_of
+from tests.unit.codecs.records.registry import Registry, compiled, framed_by, protobuf, schema_of
 from worker.codecs.records.framing import Frame
 from worker.codecs.records.protobuf import ProtobufRecords
 from worker.core.failures import Reject
@@ -113,6 +113,21 @@ def test_a_value_names_its_message_by_its_place() -> None:
     assert reader.read(b"\4\0\0" + line, FRAME) == {"number": 7}
     assert reader.read(line, Frame(7, 0, b"\4\0\0")) == {"number": 7}
     assert reader.read(b"\6\0\0\0", FRAME) == {"name": ""}
+
+
+@pytest.mark.parametrize(
+    "message", [Payment(id="a"), Other(flag=True), Line(number=7)], ids=["first", "other", "nested"]
+)
+def test_a_schema_of_several_files_and_messages_is_read_as_the_official_client_writes_it(message: Any) -> None:
+    """It registers the imports as references, and writes the place of the message."""
+    registry = Registry()
+    value, headers = registry.written(protobuf(registry, type(message)), message)
+    ((field, given),) = message.ListFields()
+
+    read = ProtobufRecords(registry.schema, [(field.name,)]).read(value, framed_by(value, headers))
+
+    assert read == {field.name: given}
+    assert [name for name, _ in registry.schema.references] == ["items.proto"]
 
 
 @pytest.mark.parametrize(
@@ -266,9 +281,11 @@ def test_messages_of_a_thousand_types_in_one_another_are_refused() -> None:
         message.field.add(name="x", number=1, type=11, type_name=f".T{min(at + 1, 999)}")
     text = base64.b64encode(file.SerializeToString()).decode()
 
-    why = refusal(FIRST, RegisteredSchema(7, None, "PROTOBUF", text))
+    reader = ProtobufRecords(RegisteredSchema(7, None, "PROTOBUF", text), None)
 
-    assert why == "the record: nested too deeply (Protobuf, schema 7)"
+    for _ in range(2):
+        with pytest.raises(Reject, match=r"^the record: nested too deeply \(Protobuf, schema 7\)$"):
+            reader.read(FIRST, FRAME)
 
 
 def test_a_file_may_be_referred_to_twice() -> None:

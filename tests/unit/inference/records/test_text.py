@@ -165,6 +165,14 @@ def test_the_number_of_tokens_is_the_first_that_is_said(tmp_path: Path) -> None:
     assert most(cutting, Folder(tmp_path, positions=10)) == 10
 
 
+def test_no_text_is_longer_than_the_longest_bucket(tokenizer: Path) -> None:
+    """No run has a longer row."""
+    folder = Folder(tokenizer.parent, max_tokens=20, positions=50)
+    assert most_tokens(texts_of(section(tokenizer), OF_BERT, folder, 1, (4, 8))) == 8
+    told = refusal(section(tokenizer, max_tokens=9), OF_BERT, folder, 1, (4, 8))
+    assert told == "[records.text] max_tokens: 9 are more than the longest of BATCHING__BUCKETS, which is 8"
+
+
 def test_more_tokens_than_the_model_takes_are_refused(tokenizer: Path) -> None:
     """The cure is in the message."""
     assert refusal(section(tokenizer, max_tokens=51), OF_BERT, Folder(tokenizer.parent, positions=50)) == (

@@ -7,11 +7,10 @@ from datetime import date
 
 import pytest
 
-from tests.records_models import SCHEMA, as_avro, payments
+from tests.payments import SCHEMA, as_avro, payments
 from tests.unit.codecs.builders import record
 from tests.unit.registry.scripted import ScriptedRegistry, away, schema_page, settings
 from worker.core.records import Record
-from worker.settings.for_commands import load_client
 from worker.tools.consume.command import _reading_of
 from worker.tools.consume.records import RecordValues
 from worker.tools.consume.shown import json_of, lines_of
@@ -29,10 +28,9 @@ def values(registry: ScriptedRegistry) -> RecordValues:
     return found
 
 
-def shown(value: Record, environ: dict[str, str] | None = None) -> tuple[list[str], dict[str, object]]:
+def shown(value: Record, *, is_of_records: bool = False) -> tuple[list[str], dict[str, object]]:
     """The lines for people, and the document for machines, as `consume` writes them without a model."""
-    environ = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092", **(environ or {})}
-    reading = _reading_of(load_client(None, environ), lambda: None)(value)
+    reading = _reading_of(RecordValues(None), lambda: None, is_of_records=is_of_records)(value)
     return list(lines_of(value, reading, 80, date(2026, 11, 21))), json.loads(json_of(value, reading))
 
 
@@ -58,7 +56,7 @@ def test_a_record_whose_fields_are_those_of_a_request_is_a_record() -> None:
     """The settings say that the topic has records; without them it is read as a request's answer."""
     value = record(b'{"outputs":[],"error":"none"}', OK)
 
-    assert shown(value, {"WORKER_RECORDS__ENCODING": "json"})[1]["record"] == {"outputs": [], "error": "none"}
+    assert shown(value, is_of_records=True)[1]["record"] == {"outputs": [], "error": "none"}
     assert shown(value)[1]["error"] == "none"
 
 

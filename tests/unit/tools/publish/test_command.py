@@ -77,6 +77,7 @@ def test_a_line_that_is_no_such_record_is_refused(line: bytes, why: str) -> None
         (OF_JSON, {"file": None, "random": 3}, "--random: .* name a FILE"),
         ({**BROKERS, "WORKER_RECORDS__ENCODING": "bytes"}, {"file": "-"}, "value_base64"),
         (BROKERS, {"file": "-", "key_field": "id"}, "say --records"),
+        (OF_TEXT, {"file": "-", "key_field": "id"}, "only records in JSON"),
     ],
 )
 def test_what_no_line_can_be_is_refused(environ: Mapping[str, str], order: Mapping[str, object], why: str) -> None:

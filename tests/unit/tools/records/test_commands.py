@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.models import model, save
+from tests import bert
+from tests.models import model, running_mean, save
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.settings import load
 from worker.tools.init.command import init
@@ -129,6 +130,19 @@ def test_a_proposal_that_the_model_refuses_is_printed_with_the_reason(folder: Pa
     assert 'field = "body"' in (folder / "worker.toml").read_text()
 
 
+def test_states_are_no_inputs_of_records(folder: Path) -> None:
+    """The worker feeds them itself; each record that is shown is the first of its key."""
+    save(running_mean(), folder)
+    lines(folder, [{"x": 2.5}])
+    (folder / "worker.toml").write_text(f'{KAFKA}[state]\ntensors = {{ sum_in = "sum_out", count_in = "count_out" }}\n')
+
+    assert inferred(model=None, config=Path("worker.toml"), output=Path("new.toml")) == 0
+
+    section = (folder / "new.toml").read_text().partition("[records]")[2]
+    assert 'x = "x"' in section
+    assert "sum_" not in section
+
+
 def test_without_a_mapping_there_is_nothing_to_try(folder: Path) -> None:
     """The cure is named."""
     (folder / "worker.toml").write_text(KAFKA)
@@ -155,3 +169,22 @@ def test_init_names_the_lines_that_stay_open(folder: Path, capfd: pytest.Capture
     assert init(InitOrder(model=Path("model.onnx"), records=Path("payments.jsonl"))) == 0
 
     assert "it is not clear which field feeds features, country: complete these lines" in capfd.readouterr().out
+
+
+def test_init_for_a_folder_has_the_lines_that_take_texts(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """They are comments, because the folder does not know the field; with a sample they are entries."""
+    (folder / "encoder").mkdir()
+    bert.folder(folder / "encoder", bert.random_weights(), 4, bert.word_tokenizer())
+    lines(folder, [{"doc_id": at, "body": "the cat sat"} for at in range(3)])
+
+    assert init(InitOrder(model=Path("encoder"))) == 0
+    plain = (folder / "worker.toml").read_text()
+    assert init(InitOrder(model=Path("encoder"), records=Path("payments.jsonl"), force=True)) == 0
+    section = (folder / "worker.toml").read_text().partition("[records]")[2]
+    capfd.readouterr()
+
+    assert plain.endswith('\n# [records.text]\n# field = "text"\n')
+    assert 'field = "body"' in section
+    assert "tokenizer" not in section
+    assert try_records(TryOrder(file=Path("payments.jsonl"), config=Path("worker.toml"))) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[0]).keys() == {"doc_id", "embedding"}

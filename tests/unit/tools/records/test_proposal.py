@@ -12,7 +12,6 @@ import pytest
 from tests.unit.tools.records.test_sample import JPEG, records
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.declared_signature import Declared
 from worker.tools.records.inputs import Entry
 from worker.tools.records.proposal import Proposal, propose
 from worker.tools.records.sample import sample_of
@@ -25,16 +24,9 @@ def spec(name: str, datatype: str = "FP32", *dims: int | None) -> TensorSpec:
 
 
 def proposed(
-    inputs: Sequence[TensorSpec],
-    *values: object,
-    outputs: Sequence[TensorSpec] = (SCORE,),
-    takes_nan: bool = False,
-    tokenizer: str | None = None,
-    is_folder: bool = False,
+    inputs: Sequence[TensorSpec], *values: object, outputs: Sequence[TensorSpec] = (SCORE,), **more: Any
 ) -> Proposal:
-    declared = Declared(Signature("m", "1", tuple(inputs), tuple(outputs)), {}, None, [])
-    sample = sample_of(records(*values))
-    return propose(declared, sample, takes_nan=takes_nan, tokenizer=tokenizer, is_folder=is_folder)
+    return propose(Signature("m", "1", tuple(inputs), tuple(outputs)), sample_of(records(*values)), **more)
 
 
 def inputs(spec: TensorSpec, *values: object, **more: Any) -> Entry:
@@ -45,13 +37,14 @@ def inputs(spec: TensorSpec, *values: object, **more: Any) -> Entry:
 
 @pytest.mark.parametrize("dims", [(), (1,)])
 def test_an_input_takes_the_field_of_its_name_at_any_depth(dims: tuple[int, ...]) -> None:
-    """The equal name comes first, then the one nearest to the record, then one that is written in another way."""
+    """A field that most records have comes first, then the equal name, then the one nearest to the record."""
     age = spec("age_days", "FP32", *dims)
 
     assert inputs(age, {"a": {"age_days": 1}, "age_days": 2}).value == "age_days"
     assert inputs(age, {"a": {"b": {"age_days": 1}}, "c": {"age_days": 1}}).value == "c.age_days"
     assert inputs(age, {"ageDays": 1, "b": {"age_days": 1}}).value == "b.age_days"
     assert inputs(age, {"a": {"ageDays": 1}, "other": 5}).value == "a.ageDays"
+    assert inputs(age, {"age_days": 1}, *[{"a": {"age_days": 1}}] * 2).value["field"] == "a.age_days"
 
 
 def test_a_name_with_a_dot_is_a_list_of_names() -> None:
@@ -133,6 +126,8 @@ def test_a_vector_takes_the_numeric_fields_if_there_are_as_many() -> None:
     assert inputs(vector, {"b": 1, "a": {"c": 2.5}, "d": "t"}).value == ["b", "a.c"]
     assert "confirm that it is the training's" in inputs(vector, {"b": 1, "a": 2}).said
     assert inputs(vector, {"id": 7, "b": 1, "a": 2}, {"id": 8, "b": 1, "a": 2}).value == ["b", "a"]
+    assert inputs(vector, {"id": 7, "b": 1, "is_a": True}).value == ["b", {"field": "is_a", "as": "boolean"}]
+    assert inputs(vector, {"id": 7, "b": 1}).value == ["id", "b"]
     assert inputs(vector, {"b": 1, "a": "2.5"}).value == ["b", {"field": "a", "as": "decimal"}]
 
 
@@ -179,7 +174,7 @@ def test_an_encoder_takes_the_longest_text() -> None:
 
     assert proposal.section["text"] == {"field": "body", "tokenizer": "tokenizer.json"}
     assert "45 characters on average" in proposal.entries[0].said
-    assert proposed(ENCODER, b"a text", is_folder=True).section == {"encoding": "text", "text": {"field": "$value"}}
+    assert proposed(ENCODER, b"a text", has_answer=True).section == {"encoding": "text", "text": {"field": "$value"}}
     assert proposed(ENCODER, {"a": 1}).open == ["text.field"]
 
 
@@ -189,7 +184,7 @@ def test_a_picture_is_found_in_base64_or_as_the_whole_value() -> None:
     inside = proposed([pixels], {"photo": base64.b64encode(JPEG).decode()}).section["image"]
 
     assert (inside["field"], inside["mean"]) == ("photo", [0.485, 0.456, 0.406])
-    assert proposed([pixels], JPEG, is_folder=True).section["image"] == {"field": "$value"}
+    assert proposed([pixels], JPEG, has_image_steps=True).section["image"] == {"field": "$value"}
     assert proposed([spec("pixels", "UINT8", 224, 224, 3)], JPEG).section["image"] == {"field": "$value"}
     assert proposed([pixels], {"a": 1}).open == ["pixels"]
 
@@ -207,7 +202,7 @@ def test_a_picture_is_found_in_base64_or_as_the_whole_value() -> None:
 def test_an_output_becomes_the_field_that_its_name_suggests(output: TensorSpec, answer: Mapping[str, object]) -> None:
     """A folder says it itself."""
     assert proposed([spec("x")], {"x": 1}, outputs=[output]).section["answer"] == answer
-    assert "answer" not in proposed([spec("x")], {"x": 1}, outputs=[output], is_folder=True).section
+    assert "answer" not in proposed([spec("x")], {"x": 1}, outputs=[output], has_answer=True).section
 
 
 def test_the_answer_keeps_the_records_id() -> None:

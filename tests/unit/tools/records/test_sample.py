@@ -41,7 +41,8 @@ def seen(*values: Any) -> Seen:
         ([base64.b64encode(JPEG).decode()], Kind.PICTURE),
         ([None, 3], Kind.WHOLE),
         ([None], Kind.NULL),
-        ([[1, 2.5]], Kind.NUMBERS),
+        ([[1, 2]], Kind.WHOLES),
+        ([[1], [2.5]], Kind.NUMBERS),
         ([[]], Kind.OTHER),
         ([["a"]], Kind.OTHER),
         ([[True]], Kind.OTHER),
@@ -119,7 +120,9 @@ def test_a_file_gives_its_first_lines_that_have_something(tmp_path: Path) -> Non
     """Each has its line's number."""
     (tmp_path / "r.jsonl").write_bytes(b'{"a":1}\n\n{"a":2}\n{"a":3}')
 
-    assert [record.value for record in of_file(tmp_path / "r.jsonl", 3)] == [b'{"a":1}', b'{"a":2}']
+    found = of_file(tmp_path / "r.jsonl", 3)
+
+    assert [(record.offset, record.value) for record in found] == [(1, b'{"a":1}'), (3, b'{"a":2}')]
 
 
 @pytest.mark.parametrize("content", [None, b"\n"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.models import mlp, model, save
 from worker.core.failures import BadConfiguration, Incomplete
@@ -97,6 +97,46 @@ def test_cells_of_a_csv_are_fields_by_the_names_in_its_first_line(folder: Path) 
     assert code == 7
 
 
+def test_answers_may_be_a_csv(folder: Path) -> None:
+    """It has a column for each field, kept or made, and for the reasons of those without an answer."""
+    records = [payment(1), payment(2, amount="much"), payment(3, id=[1, "a"]), payment(4, id=None)]
+    (folder / "r.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    order = ScoreOrder(
+        model=folder / "model.onnx",
+        file=folder / "r.jsonl",
+        output=folder / "out.csv",
+        config=folder / "worker.toml",
+    )
+
+    with pytest.raises(Incomplete):
+        score(order)
+
+    assert (folder / "out.csv").read_text().splitlines() == [
+        "id,double,error,code",
+        "1,1.0,,",
+        ',,"amount: expected a number, got a text",INVALID_ARGUMENT',
+        '"[1,""a""]",3.0,,',
+        ",4.0,,",
+    ]
+
+
+@pytest.mark.parametrize(("name", "keep"), [("out.csv", '"all"'), ("out.parquet", '["id"]')])
+def test_an_output_without_known_columns_is_refused(folder: Path, name: str, keep: str) -> None:
+    """JSON lines have no columns."""
+    (folder / "worker.toml").write_text(SETTINGS.replace('["id"]', keep))
+    (folder / "r.jsonl").write_text("{}\n")
+
+    with pytest.raises(BadConfiguration, match="JSON lines"):
+        score(
+            ScoreOrder(
+                model=folder / "model.onnx",
+                file=folder / "r.jsonl",
+                output=folder / name,
+                config=folder / "worker.toml",
+            )
+        )
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -115,31 +155,10 @@ def test_a_csv_that_is_none_is_refused(folder: Path, content: bytes, told: str) 
         score(ScoreOrder(model=folder / "model.onnx", file=folder / "r.csv", config=folder / "worker.toml"))
 
 
-def parquet(rows: list[dict[str, Any]] | Exception) -> ModuleType:
-    """A stand-in for pyarrow's reader of Parquet files, which the tests do not need otherwise."""
-
-    class ParquetFile:
-        def __init__(self, path: Path) -> None:
-            if not path.stat().st_size:
-                raise ValueError("not a Parquet file")
-
-        def iter_batches(self, size: int) -> Iterator[SimpleNamespace]:
-            if isinstance(rows, Exception):
-                raise rows
-            for at in range(0, len(rows), size):
-                yield SimpleNamespace(to_pylist=lambda at=at: rows[at : at + size])
-
-    found = ModuleType("pyarrow.parquet")
-    found.ParquetFile = ParquetFile  # type: ignore[attr-defined]
-    return found
-
-
-def test_rows_of_a_parquet_file_are_records(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_parquet_file_are_records(folder: Path) -> None:
     """Decimals, instants and null come as on a topic."""
     rows = [payment(1, amount=Decimal("0.5"), paid=datetime(2026, 1, 1, tzinfo=UTC)), payment(2, amount=None)]
-    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet(rows))
-    (folder / "r.parquet").write_bytes(b"PAR1")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "r.parquet")
 
     answers, code = scored(folder, "r.parquet")
 
@@ -148,17 +167,13 @@ def test_rows_of_a_parquet_file_are_records(folder: Path, monkeypatch: pytest.Mo
     assert code == 7
 
 
-@pytest.mark.parametrize(
-    ("content", "rows", "told"),
-    [(b"", [], "cannot be read as Parquet: not a"), (b"PAR1", OSError("torn"), "cannot be read to its end: torn")],
-)
-def test_a_damaged_parquet_file_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, rows: Any, told: str
-) -> None:
+@pytest.mark.parametrize(("kept", "told"), [(0, "cannot be read as Parquet"), (0.5, "cannot be read")])
+def test_a_damaged_parquet_file_is_told(folder: Path, kept: float, told: str) -> None:
     """Its answers so far are a part."""
-    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet(rows))
-    (folder / "r.parquet").write_bytes(content)
+    parquet.write_table(pyarrow.Table.from_pylist([payment(at) for at in range(100)]), folder / "r.parquet")
+    whole = (folder / "r.parquet").read_bytes()
+    end = b"" if kept == 0 else whole[-2000:]
+    (folder / "r.parquet").write_bytes(whole[: int(len(whole) * kept)] + end)
 
     with pytest.raises((BadConfiguration, Incomplete), match=told):
         score(ScoreOrder(model=folder / "model.onnx", file=folder / "r.parquet", config=folder / "worker.toml"))

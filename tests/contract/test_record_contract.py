@@ -1,0 +1,96 @@
+"""The AsyncAPI document of a topic of records agrees with the records that a worker takes and the answers it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft7Validator, Draft202012Validator
+
+from tests.contract.exchanges import EXAMPLES, text_of
+from tests.contract.test_asyncapi import asyncapi_schema  # noqa: F401  # a fixture
+from tests.unit.codecs.records.builders import record, record_codec
+from worker.assembled_records import record_mapping
+from worker.codecs.codec import Codec
+from worker.core.chunk import Prediction
+from worker.core.records import Fields
+from worker.inference.served_model import load_served
+from worker.settings.for_commands import load_scoring
+from worker.tools.demo.payments import MODEL, PAYMENTS, RECORDS, WRONG
+from worker.tools.records.contract import contract
+from worker.tools.records.options import ContractOrder
+
+GOLDEN = json.loads((EXAMPLES / "payments.asyncapi.json").read_text(encoding="utf-8"))
+MESSAGES = GOLDEN["components"]["messages"]
+TOPICS = """\
+[kafka]
+bootstrap_servers = "localhost:9092"
+request_topics = ["payments"]
+response_topic = "scores"
+dead_letter_topic = "rejected"
+group_id = "scorers"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The settings of the demonstration's payments, and its topics."""
+    monkeypatch.setenv("WORKER_MODEL__PATH", str(MODEL))
+    path = tmp_path / "payments.toml"
+    path.write_text(TOPICS + RECORDS)
+    return path
+
+
+@pytest.fixture
+def codec(settings: Path) -> Codec:
+    """The worker's codec with these settings."""
+    found = load_scoring(settings, {"WORKER_MODEL__PATH": str(MODEL)})
+    _, facts = load_served(found.model, found.batching, found.records, {})
+    mapping = record_mapping(found, facts.signature)
+    assert mapping is not None
+    return record_codec(facts.signature, mapping, dead_letter_topic="rejected")
+
+
+def faults(message: str, written: Fields) -> list[str]:
+    """The faults of a written record, as the document sees it."""
+    _, _, value, *_ = written
+    rules = MESSAGES[message]
+    found = [*Draft7Validator(rules["headers"]).iter_errors(text_of(written))]
+    found += Draft202012Validator(rules["payload"]).iter_errors(json.loads(value or b""))
+    return [error.message for error in found]
+
+
+def test_the_document_is_the_example(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`records contract` prints it: with `>schemas/examples/payments.asyncapi.json` it is written anew."""
+    assert contract(ContractOrder(config=settings)) == 0
+
+    assert json.loads(capsys.readouterr().out) == GOLDEN
+
+
+def test_it_is_valid_by_asyncapi_s_own_schema(asyncapi_schema: Any) -> None:  # noqa: F811  # the fixture
+    """AsyncAPI knows every object in it."""
+    assert not [f"{error.json_path}: {error.message}" for error in Draft7Validator(asyncapi_schema).iter_errors(GOLDEN)]
+
+
+def test_the_payments_are_records_of_the_document() -> None:
+    """And a wrong one is not."""
+    judge = Draft202012Validator(MESSAGES["record"]["payload"])
+
+    assert [judge.is_valid(payment) for payment in (*PAYMENTS, WRONG)] == [True, True, True, False]
+
+
+def test_answers_errors_and_dead_letters_are_those_of_the_document(codec: Codec) -> None:
+    """Headers and values fit the message, and no other message of the topic."""
+    sent = [("request-id", b"a1"), ("correlation-id", b"c")]
+    chunks, rejections, _ = codec.read([record(PAYMENTS[0], 0, headers=sent), record(WRONG, 1, headers=sent)])
+    outputs = [np.array([0.93], "<f4"), np.array(["fraud"], object)]
+
+    [answer] = codec.messages(codec.write(Prediction(chunks[0], outputs)))
+    error, letter = codec.messages([rejections[0][1]])
+
+    assert [faults("answer", answer), faults("error", error), faults("rejected", letter)] == [[], [], []]
+    assert faults("answer", error)
+    assert faults("error", answer)

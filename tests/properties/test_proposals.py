@@ -1,0 +1,86 @@
+"""What is proposed for a sample is a mapping that a worker accepts, and it reads the sample's records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.meeting import meeting, met
+from worker.codecs.records.mapping import RecordMapping
+from worker.core.records import Partition, Record
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+from worker.settings import RecordsSettings
+from worker.tools.records.proposal import propose
+from worker.tools.records.sample import sample_of
+
+NAMES = ("amount", "age", "country", "created", "x.y", "id")
+MISSING = object()
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "whole numbers": st.integers(-1000, 1000),
+    "numbers": st.floats(-1e6, 1e6),
+    "booleans": st.booleans(),
+    "texts": st.text(max_size=5),
+    "few texts": st.sampled_from(["web", "app"]),
+    "decimals": st.decimals(-1000, 1000, places=2).map(str),
+    "instants": st.datetimes().map(lambda at: f"{at.isoformat()}Z"),
+    "arrays": st.lists(st.integers(0, 9), min_size=2, max_size=2),
+}
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Records whose fields have one kind each, perhaps inside an object, perhaps missing or null now and then."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+    kinds = {name: draw(st.sampled_from([*VALUES])) for name in names}
+    gaps = draw(st.lists(st.sampled_from(names), unique=True))
+    inside = draw(st.booleans())
+    records = []
+    for _ in range(draw(st.integers(1, 8))):
+        values = {
+            name: draw(st.one_of(VALUES[kind], st.none(), st.just(MISSING)) if name in gaps else VALUES[kind])
+            for name, kind in kinds.items()
+        }
+        record = {name: value for name, value in values.items() if value is not MISSING}
+        records.append({"of": record} if inside else record)
+    return records
+
+
+SPECS = st.builds(
+    TensorSpec,
+    st.sampled_from([*NAMES, "features"]),
+    st.sampled_from(["FP32", "FP64", "INT64", "BOOL", "BYTES"]),
+    st.sampled_from([(), (1,), (2,), (3,), (None,)]),
+)
+
+
+@meeting("a complete proposal", "a default", "a conversion", "a vector", "every record is read")
+@settings(max_examples=300)  # one in four makes a complete proposal
+@given(samples(), st.lists(SPECS, min_size=1, max_size=4, unique_by=lambda spec: spec.name), st.booleans())
+def test_a_complete_proposal_is_a_mapping(
+    values: list[dict[str, Any]],
+    inputs: list[TensorSpec],
+    takes_nan: bool,  # noqa: FBT001  # hypothesis gives it
+) -> None:
+    """A record that it does not read lacks a field, or has null, where nothing stands for that."""
+    records = [Record(Partition("t", 0), at, None, json.dumps(one).encode(), (), None) for at, one in enumerate(values)]
+    signature = Signature("m", "1", tuple(inputs), (TensorSpec("y", "FP32", ()),))
+
+    proposal = propose(signature, sample_of(records), takes_nan=takes_nan)
+
+    section = RecordsSettings.model_validate(proposal.section)
+    complete = not proposal.open
+    met("a complete proposal", is_so=complete)
+    if not complete:
+        return
+    entries = json.dumps(proposal.section["inputs"])
+    met("a default", is_so='"default"' in entries)
+    met("a conversion", is_so='"as"' in entries)
+    met("a vector", is_so=any(isinstance(entry, list) for entry in proposal.section["inputs"].values()))
+    mapping = RecordMapping(section, signature, takes_nan=takes_nan)
+    mapped = mapping.read([record.value or b"" for record in records], records)
+    met("every record is read", is_so=not mapped.faults)
+    assert [why for why in mapped.faults.values() if "missing" not in why and "null" not in why] == []

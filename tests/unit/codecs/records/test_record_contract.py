@@ -1,0 +1,104 @@
+"""The JSON Schema of records says what the mapping takes: both judge each record alike."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from worker.codecs.records.mapping import RecordMapping
+from worker.codecs.records.record_contract import record_schema
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+
+INPUTS = (
+    TensorSpec("amount", "FP32", ()),
+    TensorSpec("count", "INT8", ()),
+    TensorSpec("country", "BYTES", ()),
+    TensorSpec("price", "FP64", ()),
+    TensorSpec("prices", "FP64", (None,)),
+    TensorSpec("parts", "FP32", (2,)),
+    TensorSpec("since", "INT64", ()),
+)
+ENTRIES: dict[str, Any] = {
+    "country": {"field": "customer.country", "default": "none"},
+    "price": {"field": "price", "as": "decimal"},
+    "prices": {"field": "items[*].price", "as": "decimal", "default": 0},
+    "since": {"field": "customer.since", "as": "ms"},
+}
+GOOD: dict[str, Any] = {
+    "amount": 1,
+    "count": 7,
+    "customer": {"country": "NL", "since": "2026-01-31T12:00:00Z"},
+    "price": "1.10",
+    "items": [{"price": 1.5}, {"price": None}],
+    "parts": [1, 2.5],
+    "more": {},
+}
+SIGNATURE = Signature("m", "1", INPUTS, (TensorSpec("score", "FP32", ()),))
+
+
+def mapping_of(**changes: Any) -> RecordMapping:
+    plain: dict[str, Any] = dict.fromkeys(("envelope", "rows", "key", "text", "image", "functions"))
+    settings = {**plain, "only": {}, "inputs": ENTRIES, "answer": {}, **changes}
+    return RecordMapping(SimpleNamespace(**settings), SIGNATURE)
+
+
+def judged(mapping: RecordMapping, record: Any) -> tuple[bool, bool]:
+    """Whether the schema takes the record, and whether the mapping does."""
+    schema = record_schema(mapping.fields)
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema).is_valid(record), not mapping.read([json.dumps(record).encode()], []).faults
+
+
+def test_a_good_record_is_taken() -> None:
+    """It may have other fields, too."""
+    assert judged(mapping_of(), GOOD) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_good"),
+    [
+        ({"amount": "1"}, False),
+        ({"amount": None}, False),
+        ({"count": 128}, False),
+        ({"count": True}, False),
+        ({"customer": {"since": "2026-01-31T12:00:00Z"}}, True),
+        ({"customer": {"country": None, "since": "2026-01-31T12:00:00Z"}}, True),
+        ({"customer": {"country": 1, "since": "2026-01-31T12:00:00Z"}}, False),
+        ({"customer": None}, False),
+        ({"price": 1.1}, True),
+        ({"price": True}, False),
+        ({"items": []}, False),
+        ({"items": [1]}, False),
+        ({"items": [{}]}, True),
+        ({"items": None}, False),
+        ({"parts": [1, "2"]}, False),
+    ],
+)
+def test_schema_and_mapping_judge_alike(change: dict[str, Any], is_good: bool) -> None:  # noqa: FBT001  # a case
+    """The schema is for publishers: it promises no type that a worker refuses, and forbids none that it takes."""
+    assert judged(mapping_of(), {**GOOD, **change}) == (is_good, is_good)
+
+
+def test_a_field_that_the_answer_adds_is_no_field_of_a_record() -> None:
+    """With `keep = "all"` both would stand in the answer."""
+    mapping = mapping_of(answer={"keep": "all", "score": "score"})
+
+    assert judged(mapping, {**GOOD, "score": 1}) == (False, False)
+    assert judged(mapping, GOOD) == (True, True)
+
+
+def test_a_record_in_an_envelope_is_described_with_it() -> None:
+    """A kept field may be anything, and may be missing; a whole optional object may be, too."""
+    entries = {**ENTRIES, "since": {"field": "at", "as": "ms", "epoch": "ms"}}
+    mapping = mapping_of(envelope="payload.after", inputs=entries, answer={"keep": ["id"]})
+    record = {**GOOD, "at": 1_770_000_000_000, "customer": None}
+
+    assert judged(mapping, {"payload": {"after": record}}) == (True, True)
+    assert judged(mapping, {"payload": {"after": {**record, "id": {"a": [1]}}}}) == (True, True)
+    assert judged(mapping, {"payload": {}}) == (False, False)
+    assert judged(mapping, record) == (False, False)

@@ -1,0 +1,76 @@
+"""The contract of records, as a JSON Schema: the fields that a mapping reads, for those who publish them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from worker.codecs.records.answer_contract import Schema
+from worker.codecs.records.paths import EACH
+from worker.codecs.records.projection import REQUIRED, Wish
+
+_ANYTHING = (Any, msgspec.Raw)
+_DECIMAL: Schema = {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]}
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place in the tree of fields: the wishes that end here, and the steps that go on."""
+
+    wishes: list[Wish] = field(default_factory=list)
+    steps: dict[str, _Place] = field(default_factory=dict)
+
+    @property
+    def is_required(self) -> bool:
+        is_wanted = any(wish.default is REQUIRED for wish in self.wishes)
+        return is_wanted or EACH in self.steps or any(place.is_required for place in self.steps.values())
+
+
+def record_schema(fields: Iterable[Wish]) -> Schema:
+    """The schema of records with these fields. They may have any others, except those that the answer adds."""
+    root = _Place()
+    for wish in fields:
+        place = root
+        for step in wish.path.steps:
+            place = place.steps.setdefault(step, _Place())
+        place.wishes.append(wish)
+    schema: Schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
+    return schema | _below(root)
+
+
+def _schema(place: _Place) -> Schema | bool:
+    if any(wish.default is msgspec.UNSET for wish in place.wishes):
+        return False
+    own = [wish.type for wish in place.wishes if wish.type not in _ANYTHING]
+    schema = _below(place) or (_of_type(own[0]) if own else {})
+    return schema if place.is_required or not schema else {"anyOf": [schema, {"type": "null"}]}
+
+
+def _below(place: _Place) -> Schema:
+    """The schema that the steps make; empty without any."""
+    if EACH in place.steps:
+        return {"type": "array", "minItems": 1, "items": _schema(place.steps[EACH])}
+    if not place.steps:
+        return {}
+    required = [name for name, below in place.steps.items() if below.is_required]
+    properties = {name: _schema(below) for name, below in place.steps.items()}
+    return {"type": "object"} | ({"required": required} if required else {}) | {"properties": properties}
+
+
+def _of_type(kind: Any) -> Schema:
+    """The schema of a type that msgspec judges by. A decimal may be a number there, too."""
+    schema: Schema = msgspec.json.schema(kind)
+    return _with_decimals(schema)
+
+
+def _with_decimals(schema: Schema) -> Schema:
+    if schema.get("format") == "decimal":
+        return _DECIMAL
+    if "items" in schema:
+        return {**schema, "items": _with_decimals(schema["items"])}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_with_decimals(each) for each in schema["anyOf"]]}
+    return schema
