@@ -35,6 +35,7 @@ from bench.cases import (
     raw,
     start,
     state,
+    wide,
 )
 from bench.ground import Asked, Bench
 from bench.tables import RESULTS, Section, show, write
@@ -55,6 +56,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
     "fraud": fraud.measured,
     "documents": documents.measured,
     "pictures": pictures.measured,
+    "wide": wide.measured,
     "start": start.measured,
 }
 

@@ -124,17 +124,33 @@ def pictures(task: Task) -> Made[bytes]:
     return Made(read_bytes, answers, JSON)
 
 
+def wide(task: Task) -> Made[Any]:
+    """Records of many floats, each an input of the model → a score."""
+    session = opened(task.model)
+    names = [node.name for node in session.get_inputs()]
+
+    def answers(found: Sequence[Any]) -> list[Answer]:
+        columns = {name: np.array([each[name] for each in found], np.float32)[:, None] for name in names}
+        (shares,) = session.run(["probabilities"], columns)
+        scored = zip(found, shares[:, 1], strict=True)
+        return [_answer({"id": each["id"], "score": score}) for each, score in scored]
+
+    return Made(read_json, answers, JSON)
+
+
 JOBS: Mapping[str, Callable[[Task], Made[Any]]] = {
     "fraud_json": fraud(read_json, _answer),
     "fraud_avro": fraud(read_avro, _avro_answer),
     "documents": documents,
     "pictures": pictures,
+    "wide_json": wide,
 }
 ABOUT = {
     "fraud_json": "payments in JSON: orjson, NumPy, an inference a poll",
     "fraud_avro": "payments in Avro: fastavro with a schema that is known",
     "documents": "texts: Hugging Face's tokenizers, padded to the longest, mean pooling with NumPy",
     "pictures": "pictures: Pillow, one after the other, NumPy",
+    "wide_json": "many floats in JSON: orjson, a NumPy array for each column",
 }
 PREFIX = "hand_"
 

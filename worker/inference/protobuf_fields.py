@@ -1,7 +1,7 @@
 """The wire form of protobuf, as far as an ONNX model is changed here: fields by number, and their bytes.
 
-A message is a row of fields. What is not looked into stays as bytes, so unknown fields are kept. The package `onnx`
-takes 30 MB, and reads and writes every tensor.
+A message is a row of fields. Fields that are not looked into stay as bytes, so unknown ones are kept, and no tensor is
+read or written.
 """
 
 from __future__ import annotations
