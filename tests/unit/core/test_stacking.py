@@ -13,7 +13,8 @@ from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stac
 from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, cut
 from worker.core.failures import Code, RowFault, RunFailure
 from worker.core.records import Array, ClosedBy
-from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, reject, without_faults
+from worker.core.tensors.many_inputs import MANY
+from worker.core.tensors.stacking import VALUE_NOT_TAKEN, Split, Stacker, halve, reject, without_faults
 
 
 def answer(piece: Chunk, *values: float) -> Prediction:

@@ -46,7 +46,7 @@ class FramedValues:
         return min(waiting, key=itemgetter(0), default=None)
 
     def objects(self, records: Sequence[Record], faults: dict[int, Fault]) -> list[dict[str, Any]]:
-        """The wanted fields of these records, none of which was `waiting`. One with a fault is empty."""
+        """The wanted fields of these records, none of which was `waiting`. One with a fault, also before, is empty."""
         objects: list[dict[str, Any]] = [{}] * len(records)
         frames, refusals = _frames(records)
         for at, refusal in refusals.items():
@@ -58,6 +58,8 @@ class FramedValues:
                 faults.update(dict.fromkeys(indexes, Fault(no.code, no.message, None)))
                 continue
             for at in indexes:
+                if at in faults:
+                    continue
                 try:
                     objects[at] = read(records[at][3], frame)  # type: ignore[arg-type]  # it has a value
                 except Reject as no:

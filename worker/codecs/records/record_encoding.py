@@ -61,7 +61,9 @@ class RecordEncoding:
     def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record]) -> Reads:
         """Read values, none of them empty: the good ones, and the faults by index."""
         faults: dict[int, Fault] = {}
-        given = self._readable(values, faults) if self._framed is None else self._framed.objects(records, faults)
+        given = self._readable(values, faults)
+        if self._framed is not None:
+            given = self._framed.objects(records, faults)
         mapped = self._mapping.read(given, records)
         for at, why in mapped.faults.items():
             faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))

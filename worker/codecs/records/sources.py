@@ -7,7 +7,7 @@
 | `{ value = 0.5 }`                                 | a constant |
 | `{ field = "amount", default = 0 }`               | a field that may be missing or null |
 | `{ field = "price", as = "decimal" }`             | a decimal, by value: a number, or a text such as `"1.10"` |
-| `{ field = "created", as = "ms" }`                | an instant, in `s`, `ms` or `us` since 1970 |
+| `{ field = "created", as = "ms" }`                | an instant, in `d`, `s`, `ms` or `us` since 1970 |
 | `{ field = "created", as = "hour", epoch = "s" }` | a part of an instant in UTC, which is given in seconds |
 | `{ field = "is_new", as = "boolean" }`            | true and false as 1 and 0 |
 | `{ field = "channel", names = ["web", "app"] }`   | the number of a name: its place, or as `{ web = 3 }` says |
@@ -24,7 +24,7 @@ from worker.core.failures import BadConfiguration, listed
 
 DECIMAL, BOOLEAN = "decimal", "boolean"
 # Microseconds of the units in which an instant is given or wanted.
-UNITS: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+UNITS: Mapping[str, int] = {"d": 86_400_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 PARTS = ("year", "month", "day", "weekday", "hour", "minute", "second")
 CONVERSIONS = (DECIMAL, BOOLEAN, *UNITS, *PARTS)
 _KEYS = frozenset({"field", "default", "as", "epoch", "names"})
@@ -97,7 +97,7 @@ def source_of(where: str, given: object) -> Source:
     source = Source(path, default, conversion, epoch, _names_of(where, given.get("names")))
     if epoch is not None and (epoch not in UNITS or not source.is_instant):
         raise BadConfiguration(
-            f"{where}: epoch is s, ms or us, and goes with as = one of {', '.join([*UNITS, *PARTS])}"
+            f"{where}: epoch is d, s, ms or us, and goes with as = one of {', '.join([*UNITS, *PARTS])}"
         )
     if source.names is not None and conversion is not None:
         raise BadConfiguration(f"{where}: give names or as, not both")

@@ -100,6 +100,16 @@ def test_a_schema_that_cannot_be_had_is_its_records_fault() -> None:
     assert [list(chunk.at) for chunk in reading.chunks] == [[0]]
 
 
+def test_a_record_may_not_be_larger_than_what_is_parsed() -> None:
+    """The limit is that of all records; it is refused before it is read."""
+    of = mapping(reader_of=from_objects)
+    limited = record_codec(served(), of, framed=FramedValues(Here(HERE), of.wanted), max_json_bytes=40)
+    reading = limited.read([record(frame(2) + b'{"x": 1, "more": "%b"}' % (b"z" * 40)), avro(1, offset=1)])
+    [(at, rejection)] = reading.rejections
+    assert (at, rejection.code.value) == (0, "RESOURCE_EXHAUSTED")
+    assert [list(chunk.at) for chunk in reading.chunks] == [[1]]
+
+
 def test_a_record_without_a_value_waits_for_no_schema() -> None:
     """It is refused, or skipped, as ever."""
     assert [rejection.message for _, rejection in codec().read([record(b"")]).rejections] == [

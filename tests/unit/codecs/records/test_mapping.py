@@ -116,6 +116,8 @@ def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
         ({"as": "hour"}, "2026-01-31T23:30:00-02:00", 1),
         ({"as": "weekday"}, "2026-01-31T12:00:00Z", 5),
         ({"as": "month", "epoch": "ms"}, 1_769_860_800_000, 1),
+        ({"as": "day", "epoch": "d"}, 20_484, 31),
+        ({"as": "d"}, "2026-01-31T23:00:00Z", 20_484),
     ],
 )
 def test_an_instant_becomes_a_number_or_a_part_of_it(entry: dict[str, str], value: object, number: int) -> None:
