@@ -68,6 +68,12 @@ def test_each_record_is_read_by_its_own_schema() -> None:
     assert chunk.kept == [("i",), (None,), ("i",)]
 
 
+def test_other_headers_say_nothing_of_a_schema() -> None:
+    """The frame is in the value then."""
+    [chunk] = codec().read([record(frame(2) + b'{"x": 2}', headers=[("traceparent", b"t")])]).chunks
+    assert numbers(chunk.tensors[0]) == [[2]]
+
+
 def test_nothing_is_read_from_the_first_record_on_whose_schema_is_not_here() -> None:
     """What stands before it is, and what stands behind it waits, too."""
     here = Here(HERE)

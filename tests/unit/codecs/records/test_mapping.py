@@ -49,6 +49,12 @@ def test_rows_of_one_shape_stay_in_one_array() -> None:
     assert isinstance(read(mapping(), {"x": 1}, {"x": 2}).tensors[0], Block)
 
 
+def test_a_mapping_tells_which_fields_feed_an_input() -> None:
+    """For those who show it to people."""
+    of = mapping(spec("FP32", 2), spec(name="y"), inputs={"x": ["a", "c.b"], "y": {"value": 1}})
+    assert {name: list(map(str, paths)) for name, paths in of.fed_by.items()} == {"x": ["a", "c.b"], "y": []}
+
+
 def test_a_constant_fills_its_input() -> None:
     """It needs no field."""
     both = [spec("FP32", 2), spec("BYTES", name="t"), spec(name="y")]
