@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from worker.inference.hugging_face import Folder, folder_of
 from worker.inference.model import Model
@@ -31,62 +31,60 @@ def record_model(
     """The model of records that is made of a loaded one. Raises `BadConfiguration`."""
     folder = folder_of(model.path)
     functions = Functions(None, None) if records.functions is None else functions_in(records.functions)
-    preparations = list(_preparations(loaded, model, records, states, folder, functions))
+    parts = _Parts(loaded, model, records, states, folder, functions)
     return RecordModel(
         loaded,
-        preparations,
-        list(_conclusions(loaded, model, records, states, folder, functions)),
+        list(parts.preparations()),
+        list(parts.conclusions()),
         tuple(states.values()),
         batching.max_batch_tokens,
         [] if functions.answer is None else [RECORD],
     )
 
 
-def _preparations(
-    loaded: Model,
-    model: ModelSettings,
-    records: RecordsSettings,
-    states: Mapping[str, str],
-    folder: Folder | None,
-    functions: Functions,
-) -> Iterator[Preparation]:
-    inputs, made = loaded.signature.inputs, {*records.inputs, *states}
-    if records.text is not None:
-        # The cores have little else to do while a GPU runs the model.
-        threads = 0 if loaded.is_accelerated else model.intra_op_num_threads
-        texts = texts_of(records.text, inputs, folder, threads, bucket_ends(loaded.signature, TOKENS))
-        made |= {*texts.makes}
-        yield texts
-    if records.image is not None:
-        rest = [spec for spec in inputs if spec.name not in made]
-        processor = None if folder is None else folder.image_preprocessing
-        images = images_of(rest, records.image, processor, model.intra_op_num_threads)
-        made |= {*images.makes}
-        yield images
-    if functions.inputs is not None:
-        rest = [spec for spec in inputs if spec.name not in made]
-        yield MadeInputs(functions.inputs, rest, refuse_non_finite=model.non_finite_input == "reject")
+class _Parts(NamedTuple):
+    """What the parts of a model of records are made of."""
 
+    loaded: Model
+    model: ModelSettings
+    records: RecordsSettings
+    states: Mapping[str, str]
+    folder: Folder | None
+    functions: Functions
 
-def _conclusions(
-    loaded: Model,
-    model: ModelSettings,
-    records: RecordsSettings,
-    states: Mapping[str, str],
-    folder: Folder | None,
-    functions: Functions,
-) -> Iterator[Conclusion]:
-    """The fields that the tables name, else the folder; where a function makes the answer only those of the tables."""
-    outputs = [spec for spec in loaded.signature.outputs if spec.name not in states.values()]
-    entries = {name: entry for name, entry in records.answer.items() if name != KEEP}
-    labels: tuple[str, ...] = ()
-    if folder is not None:
-        labels = folder.labels or ()
-        entries = entries or dict(folder_answers(folder, outputs)) if functions.answer is None else entries
-    if entries or functions.answer is None:
-        fields = fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
+    def preparations(self) -> Iterator[Preparation]:
+        """The inputs that are made of texts, then pictures, then by a function."""
+        loaded, model, records, states, folder, functions = self
+        inputs, made = loaded.signature.inputs, {*records.inputs, *states}
         if records.text is not None:
-            check_lengths(field.spec for field in fields)
-        yield from fields
-    if functions.answer is not None:
-        yield MadeAnswer(functions.answer, refuse_non_finite=model.non_finite_output == "error")
+            # The cores have little else to do while a GPU runs the model.
+            threads = 0 if loaded.is_accelerated else model.intra_op_num_threads
+            texts = texts_of(records.text, inputs, folder, threads, bucket_ends(loaded.signature, TOKENS))
+            made |= {*texts.makes}
+            yield texts
+        if records.image is not None:
+            rest = [spec for spec in inputs if spec.name not in made]
+            processor = None if folder is None else folder.image_preprocessing
+            images = images_of(rest, records.image, processor, model.intra_op_num_threads)
+            made |= {*images.makes}
+            yield images
+        if functions.inputs is not None:
+            rest = [spec for spec in inputs if spec.name not in made]
+            yield MadeInputs(functions.inputs, rest, refuse_non_finite=model.non_finite_input == "reject")
+
+    def conclusions(self) -> Iterator[Conclusion]:
+        """The fields that the table names, else the folder. A function's answer has only those of the table beside."""
+        loaded, model, records, states, folder, functions = self
+        outputs = [spec for spec in loaded.signature.outputs if spec.name not in states.values()]
+        entries = {name: entry for name, entry in records.answer.items() if name != KEEP}
+        labels: tuple[str, ...] = ()
+        if folder is not None:
+            labels = folder.labels or ()
+            entries = entries or dict(folder_answers(folder, outputs)) if functions.answer is None else entries
+        if entries or functions.answer is None:
+            fields = fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
+            if records.text is not None:
+                check_lengths(field.spec for field in fields)
+            yield from fields
+        if functions.answer is not None:
+            yield MadeAnswer(functions.answer, refuse_non_finite=model.non_finite_output == "error")
