@@ -34,7 +34,7 @@ from tests.models import greedy, killed_at_start, least_divided, save, spinner
 
 LEAST = -(2**63)
 traps = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide without a trap")
-LIMIT = 768 << 20  # bytes of a host's memory: the model needs a tenth of it
+LIMIT = 384 << 20  # bytes of a host's memory: the model needs a fifth of it
 HOSTILE = {
     "MODEL__PATH": str(Path(__file__).parents[1] / "python_models" / "hostile.py"),
     "MODEL__DEVICE": "auto",  # a model in Python chooses its own
@@ -202,7 +202,7 @@ def test_hosts_killed_every_second_cost_no_answer(kafka: Cluster, tmp_path: Path
 @quick_at_least_once
 def test_every_harm_that_a_python_model_does_costs_one_record(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """It crashes, exits, hangs with and without the interpreter's lock, is greedy, or raises: all in one batch."""
-    settings = {**HOSTILE, "MODEL__RUN_TIMEOUT_S": "1", "MODEL__MEMORY_LIMIT": str(LIMIT)}
+    settings = {**HOSTILE, "MODEL__RUN_TIMEOUT_S": "2", "MODEL__MEMORY_LIMIT": str(LIMIT)}
     requests = [row(float(n), b"k%d" % n) for n in range(24)]
     for at, harm in enumerate(HARMS):
         requests.insert(3 * at, row(harm, b"%d" % harm))
@@ -229,7 +229,7 @@ def test_every_harm_that_functions_of_records_do_costs_one_record(
 ) -> None:
     """They do it before the model runs or after, in one batch with records that get their answers."""
     functions = str(Path(HOSTILE["MODEL__PATH"]).with_name("hostile_functions.py"))
-    limits = {"MODEL__RUN_TIMEOUT_S": "1", "MODEL__MEMORY_LIMIT": str(LIMIT)}
+    limits = {"MODEL__RUN_TIMEOUT_S": "2", "MODEL__MEMORY_LIMIT": str(LIMIT)}
     requests = [record(n, b"k%d" % n) for n in range(24)]
     for at, harm in enumerate(HARMS):
         requests.insert(3 * at, record(harm, b"%d" % harm, **{"inputs" if at % 2 else "answer": harm}))
