@@ -20,7 +20,7 @@ from tests.records_models import wide
 
 KINDS = 500  # different records
 USUAL = {50: 100_000, 500: 15_000}  # records of a run, by their fields
-LOOPS = ("hand_wide_json", "plain_wide_json", "swift_wide_json")
+LOOPS = ("hand_wide_json", "plain_wide_json")
 HOW = """JSON records of {} floats and a text, keyed, 4 partitions, batches of 64, at least once. The model is a
 scikit-learn pipeline of a scaler and 20 boosted trees, converted by skl2onnx, with an input for each float. The answer
 has the record's text and the score."""
