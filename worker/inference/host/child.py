@@ -136,8 +136,7 @@ class Host:
             if facts is not None:
                 send(self._channel, Loaded(facts) if self._failure is None else CannotLoad(self._failure))
             while self._channel.recv_into(buffer):
-                for job in pickle.loads(buffer):  # noqa: S301  # from the worker
-                    self._run(job)
+                self._run(pickle.loads(buffer))  # noqa: S301  # from the worker
         except ConnectionError:  # the worker is done with us, before the end of a run
             pass
         except DeviceLost as lost:

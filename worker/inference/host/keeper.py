@@ -62,10 +62,10 @@ class Keeper:
                 raise ModelBroken(f"the model's process {ended.why}, while it loaded the model and warmed it up")
         return self._facts
 
-    def give(self, jobs: Sequence[Job]) -> None:
-        """Give a ready host jobs, which one lane runs, in this order."""
+    def give(self, job: Job) -> None:
+        """Give a ready host a job."""
         assert self._host is not None
-        self._host.give(jobs)
+        self._host.give(job)
 
     def receive(self, timeout: float) -> Sequence[tuple[Ran, SharedMemory | None]]:
         """The runs that ended, after at most `timeout` seconds for the first message, with memory of their own."""

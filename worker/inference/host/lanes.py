@@ -25,7 +25,7 @@ from worker.core.records import Array, HostEnd
 from worker.core.tensors.many_inputs import WideFeeds
 from worker.core.tensors.room import ALIGNMENT
 from worker.inference.host.keeper import Keeper
-from worker.inference.host.messages import Job, Places, Ran
+from worker.inference.host.messages import Places, Ran
 from worker.inference.host.process import Ended
 from worker.inference.host.shared_memory import Heap, SharedMemory, get, packed, put, room_for
 
@@ -44,8 +44,6 @@ ALONE_AT_LEAST = 5.0
 # host wake each other for each batch of 0.1 ms, they spend more on that than on the batch.
 AHEAD = 0.003
 MOST_AHEAD = 16
-# A message is sent when its jobs have so many places: 5,000 take 250 KB (`messages.LONGEST`).
-MOST_PLACES = 2000
 # A lane whose batches take fewer seconds in the mean need not be looked after at once.
 BRIEF = 0.0005
 # The weight of the newest run in that mean.
@@ -171,17 +169,9 @@ class HostLanes:
     # To the host
 
     def _give(self) -> None:
-        """Give the host as many batches as it may hold: in one message, which wakes it once, if it has one lane."""
-        jobs: list[Job] = []
-        places = 0
+        """Give the host as many batches as it may hold."""
         while self._keeper.is_ready and (run := self._next()) is not None:
-            jobs.append(self._job(run))
-            places += len(jobs[-1][1] or ())
-            if self._lanes > 1 or places > MOST_PLACES:
-                self._keeper.give(jobs)
-                jobs, places = [], 0
-        if jobs:
-            self._keeper.give(jobs)
+            self._send(run)
 
     def _next(self) -> _Run | None:
         """The run that may go to the host now. Between two that run alone go as many others as a host holds."""
@@ -197,7 +187,7 @@ class HostLanes:
         self._turn -= self._turn > 0
         return self._waiting.popleft()
 
-    def _job(self, run: _Run) -> Job:
+    def _send(self, run: _Run) -> None:
         number = self._numbers.pop()
         feeds, rows = (None, 1) if run.batch is None else (self._places(run, run.batch), run.batch.rows)
         run.room = self._heap.take(min(self._outputs * ALIGNMENT + rows * self._row_bytes, self._most_room))
@@ -208,7 +198,7 @@ class HostLanes:
             for beside in (run, *self._given.values()):
                 beside.has_company = True
         self._given[number] = run
-        return number, feeds, self._start_of(run.room), len(run.room)
+        self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
 
     def _places(self, run: _Run, batch: Batch) -> Places:
         """The places of the feeds. What does not lie in the memory is copied: texts, states, a single record."""

@@ -71,7 +71,7 @@ Place = tuple[str, tuple[int, ...], int, int]
 Places = dict[str | tuple[str, ...], Place]
 
 # One run: its number; the feeds, or None for the warm-up batch; the start of the room for the outputs, and its
-# size in bytes. A message has a list of them.
+# size in bytes.
 Job = tuple[int, Places | None, int, int]
 
 # The end of one run: its number, how many seconds it took, and the outputs or the failure. Outputs that are longer than

@@ -73,21 +73,19 @@ class HostProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def give(self, jobs: Sequence[Job]) -> None:
-        """Send jobs in one message. If the process is gone, `receive` tells so."""
+    def give(self, job: Job) -> None:
+        """Send a job. If the process is gone, `receive` tells so."""
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._channel.send(pickle.dumps(jobs))
+            self._channel.send(pickle.dumps(job))
 
     def receive(self, timeout: float) -> Sequence[tuple[Message, SharedMemory | None]]:
         """The messages that came, after at most `timeout` seconds for the first, each with the memory it brought."""
         messages: list[tuple[Message, SharedMemory | None]] = []
-        if not self._is_gone and timeout > 0:
-            self._waiting.poll(timeout * 1000)
-        while not self.is_over:
+        patience = 0 if self._is_gone else timeout * 1000
+        while not self.is_over and self._waiting.poll(patience):
+            patience = 0
             try:
-                count, extra, *_ = self._channel.recvmsg_into([self._buffer], _ONE_DESCRIPTOR, _AT_ONCE)
-            except BlockingIOError:
-                break
+                count, extra, *_ = self._channel.recvmsg_into([self._buffer], _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
             except ConnectionResetError:  # it ended with a job unread; what it said before comes next
                 continue
             if not count:
@@ -138,7 +136,6 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 _ONE_DESCRIPTOR = socket.CMSG_SPACE(4)
-_AT_ONCE = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
 
 
 def _memory_of(extra: Sequence[tuple[int, int, bytes]]) -> SharedMemory:

@@ -55,7 +55,7 @@ class Served:
         return message
 
     def give(self, *job: Any) -> None:
-        self.ours.send(pickle.dumps([job]))
+        self.ours.send(pickle.dumps(job))
 
     def close(self) -> list[int]:
         """Leave. Returns the exit statuses of all lanes, of which a process has the first."""

@@ -38,8 +38,8 @@ class Scripted:
         self.verdict: Ended | None = None
         self.was_closed_after: float | None = None
 
-    def give(self, jobs: Sequence[Job]) -> None:
-        self.jobs += jobs
+    def give(self, job: Job) -> None:
+        self.jobs.append(job)
 
     def receive(self, _: float) -> Sequence[tuple[Message, SharedMemory | None]]:
         if self.verdict is not None or (self._script and self._script[0] is END and not self.is_held):
@@ -94,7 +94,7 @@ def test_the_first_host_s_facts_are_waited_for() -> None:
     assert world.keeper.facts is FACTS
     assert world.keeper.facts is FACTS
     assert world.keeper.is_ready
-    world.keeper.give([(1, None, 0, 0)])
+    world.keeper.give((1, None, 0, 0))
     assert world.processes[0].jobs == [(1, None, 0, 0)]
     assert world.reports == [(7, 2.5, "the worker starts")]
 

@@ -134,7 +134,7 @@ def test_what_it_said_before_its_end_is_not_lost_with_a_job_unread(start: Start)
         "select.select([channel], [], [])\n"
         "os._exit(0)"
     )
-    host.give([(3, None, 0, 0)])
+    host.give((3, None, 0, 0))
     host._process.wait(PATIENCE)
 
     assert told(host) == [(1, 2.0, []), (2, 2.0, [])]
@@ -161,7 +161,7 @@ def test_a_job_for_a_process_that_is_gone_is_given_to_nobody(start: Start) -> No
     host._process.wait(PATIENCE)
 
     for _ in range(2):
-        host.give([(1, None, 0, 0)])
+        host.give((1, None, 0, 0))
 
     assert told(host) == []
 
@@ -249,7 +249,7 @@ def test_a_host_is_a_child_that_takes_jobs_until_its_socket_closes(
     ((loaded, _),) = host.receive(PATIENCE)
     assert isinstance(loaded, Loaded)
 
-    host.give([(5, {"x": ("<f4", (1, 4), start, 16)}, start + 64, 64)])
+    host.give((5, {"x": ("<f4", (1, 4), start, 16)}, start + 64, 64))
     (((number, _, places), memory),) = host.receive(PATIENCE)  # type: ignore[misc]  # a run
 
     assert (number, places, memory) == (5, [("<f4", (1, 4), 0, 16)], None)
