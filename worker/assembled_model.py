@@ -95,8 +95,7 @@ def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
         by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
         events.noted("model_host_limited", memory_limit=limit, by=by)
     plain = plain_section(model), plain_section(batching, wanted_axes=batching.wanted_axes)
-    records = plain_section(settings.records) if settings.records is not None else None
-    order = Order(*plain, heap.memory.fd, limit, os.getpid(), records, settings.state.tensors)
+    order = Order(*plain, heap.memory.fd, limit, os.getpid(), _records(settings), settings.state.tensors)
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
@@ -108,12 +107,16 @@ def plain_section(section: S, **reckoned: object) -> S:
     return cast("S", SimpleNamespace(**section.model_dump(), **reckoned))
 
 
+def _records(settings: Settings) -> RecordsSettings | None:
+    """The section of records as plain values, which the model's process takes; None: the topics hold requests."""
+    return None if settings.records is None else plain_section(settings.records)
+
+
 def _threaded(settings: Settings, closing: ExitStack) -> Engine:
     from worker.inference.served_model import load_served  # noqa: PLC0415  # only here does a worker load ONNX Runtime
     from worker.inference.thread_lane import BRIEF, ThreadLane  # noqa: PLC0415
 
-    records = plain_section(settings.records) if settings.records is not None else None
-    model, facts = load_served(settings.model, settings.batching, records, settings.state.tensors)
+    model, facts = load_served(settings.model, settings.batching, _records(settings), settings.state.tensors)
     lane = ThreadLane(model, brief=0.0 if facts.is_accelerated else BRIEF)
     closing.callback(lane.close, GIVE_UP_TIMEOUT)
     if facts.is_accelerated:

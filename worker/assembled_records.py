@@ -76,11 +76,22 @@ def record_mapping(
     """
     if settings.records is None:
         return None
+    return _mapping(settings.records, settings.model, signature, reader_of, skips_null=skips_null)
+
+
+def _mapping(
+    records: RecordsSettings,
+    model: ModelSettings,
+    signature: Signature,
+    reader_of: ReaderOf | None = None,
+    *,
+    skips_null: bool,
+) -> RecordMapping:
     return RecordMapping(
-        plain_section(settings.records),
+        plain_section(records),
         signature,
-        reader_of or _READERS[settings.records.encoding],
-        takes_nan=settings.model.non_finite_input == "allow",
+        reader_of or _READERS[records.encoding],
+        takes_nan=model.non_finite_input == "allow",
         skips_null=skips_null,
     )
 
@@ -123,13 +134,7 @@ def _with_schemas(  # what `record_parts` has
         )
     if records.answer.get(KEEP) == ALL:
         records = records.model_copy(update={"answer": {**records.answer, KEEP: list(whole_record(record))}})
-    mapping = RecordMapping(
-        plain_section(records),
-        signature,
-        from_objects,
-        takes_nan=settings.model.non_finite_input == "allow",
-        skips_null=skips_null,
-    )
+    mapping = _mapping(records, settings.model, signature, skips_null=skips_null)
     subject = f"{settings.kafka.response_topic}-value"
     form = _form_with_schema(
         record, signature, mapping, records.functions, partial(of_answers or registry.of_answers, subject)

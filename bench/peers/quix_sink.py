@@ -7,6 +7,9 @@ at its default: the producer's linger.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from confluent_kafka import Producer
 from quixstreams import Application
 from quixstreams.sinks import BatchingSink, SinkBatch
@@ -14,30 +17,31 @@ from quixstreams.sinks import BatchingSink, SinkBatch
 from bench.loops.task import Task, joined, model_call
 
 CHECKPOINT = 5_000  # messages
+# The values of the answers to these messages' values.
+Work = Callable[[Sequence[Any]], Sequence[bytes]]
 
 
 class Answers(BatchingSink):
-    """Runs the model on a checkpoint's messages, and produces the answers."""
+    """Does the work on a checkpoint's messages, and produces the answers."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, work: Work) -> None:
         super().__init__()
         self._task = task
-        self._run = model_call(task.model, task.batch)
+        self._work = work
         self._producer = Producer({"bootstrap.servers": task.bootstrap, "enable.idempotence": True})
 
     def write(self, batch: SinkBatch) -> None:
         """Called by Quix with the messages of one partition."""
         for items in map(list, batch.iter_chunks(self._task.batch)):
-            results = self._run(joined([item.value for item in items]))
-            for item, result in zip(items, results, strict=True):
-                self._producer.produce(self._task.responses, result.tobytes(), item.key)
+            answers = self._work([item.value for item in items])
+            for item, answer in zip(items, answers, strict=True):
+                self._producer.produce(self._task.responses, answer, item.key)
             self._producer.poll(0)
         self._producer.flush()
 
 
-def main() -> None:
-    """Run until killed."""
-    task = Task.from_command_line()
+def serve(task: Task, work: Work, values: str) -> None:
+    """Run until killed. `values` names Quix's deserializer of them."""
     app = Application(
         task.bootstrap,
         consumer_group=task.group,
@@ -46,9 +50,16 @@ def main() -> None:
         commit_every=CHECKPOINT,
         loglevel="WARNING",
     )
-    requests = app.topic(task.requests, key_deserializer="bytes", value_deserializer="bytes")
-    app.dataframe(requests).sink(Answers(task))
+    requests = app.topic(task.requests, key_deserializer="bytes", value_deserializer=values)
+    app.dataframe(requests).sink(Answers(task, work))
     app.run()
+
+
+def main() -> None:
+    """Run until killed."""
+    task = Task.from_command_line()
+    run = model_call(task.model, task.batch)
+    serve(task, lambda rows: [result.tobytes() for result in run(joined(rows))], "bytes")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from worker.codecs.records.avro_containers import (
     map_of,
     record,
     union,
-    union_skip,
     why,
 )
 from worker.codecs.records.avro_logical import converter
@@ -155,7 +154,7 @@ class _Readers:
             case str():
                 return SKIPS.get(kind) or self._named_skip(kind)
             case list():
-                return union_skip([self.skip(branch) for branch in kind])
+                return union([self.skip(branch) for branch in kind])
             case {"type": "array", "items": item}:
                 size = SIZES.get(item) if isinstance(item, str) else None
                 return items_skip(self.skip(item), size, self._types.values_in(item), self._budget)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from worker.codecs.records.avro_logical import Convert
 from worker.codecs.records.avro_schema import Type
 from worker.codecs.records.avro_values import ENDS_EARLY, Column, Read, Skip, number, size_of, text
 from worker.codecs.records.wanted import Budget, Unreadable, within
+
+Went = TypeVar("Went")
 
 ERRORS = (Unreadable, IndexError, struct.error, UnicodeDecodeError, OverflowError, RecursionError)
 _WHY: Mapping[type[Exception], str] = {
@@ -140,30 +142,18 @@ def _block(value: bytes, at: int) -> tuple[int, int, int | None]:
     return -count, at, length
 
 
-def union(branches: Sequence[Read]) -> Read:
+def union(branches: Sequence[Callable[[bytes, int], Went]]) -> Callable[[bytes, int], Went]:
+    """The function that goes on with the branch which a value names: reading, or going over it, as the branches do."""
     by_byte = {index << 1: branch for index, branch in enumerate(branches[:_ONE_BYTE])}
 
-    def read(value: bytes, at: int) -> tuple[Any, int]:
+    def go(value: bytes, at: int) -> Went:
         branch = by_byte.get(value[at])
         if branch is not None:
             return branch(value, at + 1)
         index, at = _index(value, at, len(branches), "a branch of the union")
         return branches[index](value, at)
 
-    return read
-
-
-def union_skip(branches: Sequence[Skip]) -> Skip:
-    by_byte = {index << 1: branch for index, branch in enumerate(branches[:_ONE_BYTE])}
-
-    def skip(value: bytes, at: int) -> int:
-        branch = by_byte.get(value[at])
-        if branch is not None:
-            return branch(value, at + 1)
-        index, at = _index(value, at, len(branches), "a branch of the union")
-        return branches[index](value, at)
-
-    return skip
+    return go
 
 
 def enum(symbols: Sequence[str]) -> Read:

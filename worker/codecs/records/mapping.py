@@ -132,23 +132,22 @@ class RecordMapping:
     @property
     def kept_paths(self) -> Mapping[str, tuple[str, ...]]:
         """The paths of the kept fields, in a record with its envelope, by their names in the answer."""
-        envelope = () if self._envelope is None else self._envelope.path.steps
-        return {name: envelope + path.steps for name, path in self._kept.items()}
+        return {name: self._from_outside(path).steps for name, path in self._kept.items()}
 
     @property
     def wanted(self) -> Sequence[tuple[str, ...]] | None:
         """The paths of the fields that are read, of a record with its envelope; None: whole records."""
-        if self._keeps_all or any(wish.path == WHOLE for wish in self._wishes()):
-            return None
-        envelope = () if self._envelope is None else self._envelope.path.steps
-        return [envelope + wish.path.steps for wish in self._wishes() if not wish.path.is_of_record]
+        return None if self._keeps_all or self.takes_whole else [wish.path.steps for wish in self.fields]
 
     @property
     def fields(self) -> Sequence[Wish]:
         """The fields that are read, of a record with its envelope."""
-        envelope = () if self._envelope is None else self._envelope.path.steps
         wishes = [wish for wish in self._wishes() if not wish.path.is_of_record]
-        return [wish._replace(path=Path((*envelope, *wish.path.steps))) for wish in wishes]
+        return [wish._replace(path=self._from_outside(wish.path)) for wish in wishes]
+
+    def _from_outside(self, path: Path) -> Path:
+        """The path that leads to this one through the envelope."""
+        return path if self._envelope is None else Path((*self._envelope.path.steps, *path.steps))
 
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
