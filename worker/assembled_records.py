@@ -44,7 +44,7 @@ class RecordSections(Protocol):
 
 
 class RecordParts(NamedTuple):
-    """What reads and writes the values of the topics. Where they are requests, only `form_of` is of use."""
+    """The parts that read and write the values of the topics. For requests only `form_of` is of use."""
 
     form_of: Callable[[ReplyForm], AnswerForm] = form_of
     mapping: RecordMapping | None = None

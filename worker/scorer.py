@@ -180,7 +180,7 @@ class Scorer:
 def parts_as_json(
     settings: ScoringSettings | Settings, signature: Signature, reader_of: ReaderOf | None = None
 ) -> RecordParts:
-    """What reads and writes records of a file as JSON, whatever the topics have. Raises `BadConfiguration`.
+    """The parts that read and write records of a file as JSON, whatever the topics have. Raises `BadConfiguration`.
 
     `reader_of`: reads rows of a table as records.
     """
@@ -191,7 +191,7 @@ def parts_as_json(
 
 
 def served(model: Model, settings: ScoringSettings | Settings) -> tuple[Runnable, Signature]:
-    """What answers: the model, or with `[records]` a model of records made of it. Raises `BadConfiguration`."""
+    """The model that answers, or with `[records]` a model of records made of it. Raises `BadConfiguration`."""
     records = settings.records
     if records is None:
         return model, model.signature

@@ -169,7 +169,7 @@ def _content_type(name: str) -> Header:
 
 
 def _repeated(chunk: Chunk, form: AnswerForm) -> Repeats:
-    """What each answer of a chunk repeats of its record."""
+    """The part of its record that each answer of a chunk repeats."""
     if form.is_of_records:
         return chunk.kept
     return None if chunk.ids is None else [ids.body_id for ids in chunk.ids]

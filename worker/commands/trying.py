@@ -25,7 +25,7 @@ Example = Mapping[str, tuple[Headers, bytes]]
 def look_at_mapping(model: Model, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
     """Judge the mapping of records. Returns what answers records by it; `closing` closes it.
 
-    Of a registry it makes the schema of the answers, and does not register it.
+    It makes the schema of a registry's answers, and does not register it.
     """
 
     def parts_of(signature: Signature) -> RecordParts:

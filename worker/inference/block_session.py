@@ -1,4 +1,4 @@
-"""A session whose columns are joined to blocks before each run (`graph_blocks.py`). Nobody else sees a block.
+"""A session whose columns are joined to blocks before each run (`graph_blocks.py`). No other part sees a block.
 
 It pays because ONNX Runtime's binding takes about 6 µs of CPU for an input, and for 500 ones ten times as much.
 """

@@ -30,7 +30,7 @@ _MODE = "pooling_mode_"  # … of `pooling_mode_mean_tokens: true`
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What a folder says about its model. None, or False: the folder does not say.
+    """The facts that a folder tells about its model. None, or False: the folder does not say.
 
     `max_tokens` is the length that the model is meant for, and `positions` the most tokens that it can take. `pooling`
     is a mode of sentence-transformers (`mean`, `cls`, `max`, …), several are joined with `+`; `normalize`: the pooled
@@ -68,7 +68,7 @@ def model_in(path: Path) -> Path:
 
 
 def folder_of(path: Path) -> Folder | None:
-    """What the folder of the model says; None for a file in no such folder. Raises `BadConfiguration`."""
+    """The facts of the model's folder; None for a file in no such folder. Raises `BadConfiguration`."""
     if path.is_dir():
         return _read(path)
     parent = path.parent

@@ -1,7 +1,7 @@
 """A file in Python that the operator wrote: a model, or functions of records. It is executed here, and nowhere else.
 
-What it raises is told to its author with the line of the file, and to a publisher without. The log gets type and line,
-and no message, for it may quote a request. The arrays that it returns are judged by what is declared.
+An error that it raises is told to its author with the line of the file, and to a publisher without. The log gets type
+and line, and no message, for it may quote a request. The arrays that it returns are judged by what is declared.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OperatorFile:
             return self.fault(error)
 
     def fault(self, error: Exception) -> RowFault:
-        """What a request is told whose run raised this: a `ValueError` is the request's own fault."""
+        """The failure of a request whose run raised this: a `ValueError` is the request's own fault."""
         kind, place = type(error).__name__, self._place(error)
         logged = f"{kind} at {place}" if place else kind
         if isinstance(error, ValueError):

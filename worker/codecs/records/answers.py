@@ -102,7 +102,7 @@ def _lines_of_kept(name: str, values: Sequence[Any]) -> Sequence[bytes]:
 
 
 def _in_utf8(name: str, written: Callable[[], Sequence[bytes]]) -> Sequence[bytes]:
-    """What is kept, as it is written. A record's text was read only where the mapping looks, and may not be UTF-8."""
+    """The kept part, as it is written. A record's text was read only where the mapping looks, and may not be UTF-8."""
     try:
         texts = written()
         b",".join(texts).decode()

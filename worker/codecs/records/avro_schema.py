@@ -6,7 +6,7 @@
 | a list                                         | a union |
 | an object                                      | an array, a map, or a type with a logical type |
 
-What a schema says may be wrong in any way: its publisher registered it, and a registry need not check it.
+A schema may be wrong in any way: its publisher registered it, and a registry need not check it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a mapping declares: the entries of `[records]`, judged against the model before the first record."""
+"""The declarations of a mapping: entries of `[records]`, judged against the model before the first record."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class RecordMapping:
         return [*self._others(good, columns), *others]
 
     def _others(self, good: Sequence[int], columns: Sequence[Column]) -> list[int]:
-        """Those of the good ones that are not of the wanted kinds."""
+        """The good ones that are not of the wanted kinds."""
         allowed = list(self._only.values())
         return [
             index

@@ -221,7 +221,7 @@ def _spread(node: _Node, objects: Column, columns: list[Column]) -> None:
 
 
 def told(error: Exception) -> str:
-    """What is wrong with a record: the path of the field and what was expected, and nothing of its value."""
+    """The fault of a record in words: the path of the field and what was expected, and nothing of its value."""
     if isinstance(error, RecursionError):
         return "the record is nested too deeply"
     if isinstance(error, UnicodeDecodeError):

@@ -26,7 +26,7 @@ WHOLE_HOLDS = 8
 
 
 class Rows(NamedTuple):
-    """What the rows of one record take: their number, their shapes, and the bytes that their tensors hold."""
+    """The rows of one record: their number, their shapes, and the bytes that their tensors hold."""
 
     rows: int
     shapes: Shapes
@@ -112,7 +112,7 @@ class RecordEncoding:
         return kind
 
     def _rows(self, mapped: Mapped) -> Sequence[Rows | Fault]:
-        """What each good record takes, or why it has too much."""
+        """The rows of each good record, or why it has too many."""
         count = len(mapped.good)
         if mapped.rows is None and all(isinstance(dims, tuple) for dims in mapped.dims):
             return [self._taken(1, tuple(mapped.dims))] * count  # type: ignore[arg-type]  # all are tuples

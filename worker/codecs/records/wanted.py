@@ -1,4 +1,4 @@
-"""What the readers of schemas have in common: the wanted fields, the errors by path, and a limit on what is built.
+"""The common parts of the readers of schemas: the wanted fields, errors by path, and a limit on what is built.
 
 The wanted fields below a place are a set of paths, each a tuple of names; the step `*` goes to each item of an array.
 The empty path means all that stands there.
@@ -29,13 +29,13 @@ def is_whole(wanted: Wanted) -> bool:
 
 
 def below(wanted: Wanted, step: str) -> Wanted:
-    """What is wanted below the field of this name; nothing if the field is not wanted."""
+    """The wanted paths below the field of this name; none if the field is not wanted."""
     further = frozenset([path[1:] for path in wanted if path and path[0] == step])
     return further | WHOLE if is_whole(wanted) else further
 
 
 def below_each(wanted: Wanted) -> Wanted:
-    """What is wanted of each item of an array: all of it, unless a path goes through the items."""
+    """The wanted paths in each item of an array: the whole item, unless a path goes through the items."""
     return below(wanted, EACH) or WHOLE
 
 

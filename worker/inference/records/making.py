@@ -43,7 +43,7 @@ def record_model(
 
 
 class _Parts(NamedTuple):
-    """What the parts of a model of records are made of."""
+    """The material of a model of records, and the parts made of it."""
 
     loaded: Model
     model: ModelSettings

@@ -105,7 +105,7 @@ class BoundedTokenizer:
         return text if len(text) <= most else text[-most:] if self._cuts_left else text[:most]
 
     def _encoded(self, texts: Sequence[Text], encode: Encode) -> Iterator[Encoding | RowFault]:
-        """What the library makes of each text. One that it refuses would else fail all."""
+        """The library's tokens of each text, one by one where it refuses some: one would else fail all."""
         for some in _portions(texts):
             try:
                 encodings = encode(some)

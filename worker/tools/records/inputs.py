@@ -100,7 +100,7 @@ class FieldsForInputs:
             yield fields
 
     def _doubts(self, spec: TensorSpec, source: Any, seen: Seen) -> str:
-        """What the operator must look at, as sentences."""
+        """The points that the operator must look at, as sentences."""
         table = source if isinstance(source, dict) else {}
         told = ""
         if "names" in table:

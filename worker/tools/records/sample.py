@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Seen:
-    """What one field held. `of`: how many times it could have been there.
+    """The values of one field, summed up. `of`: how many times it could have been there.
 
     `names` has its different texts, up to `MOST_NAMES` + 1 of them, and `characters` the sum of their lengths.
     `lengths`: of its arrays. `is_unique`: no value came twice.
@@ -100,7 +100,7 @@ class Seen:
                 self.names[value] = self.names.get(value, 0) + 1
 
     def __str__(self) -> str:
-        """What was seen, without any value: `amount: numbers, missing 3 %`."""
+        """The findings, without any value: `amount: numbers, missing 3 %`."""
         given = self.kinds.total()
         kinds = [(kind, number) for kind, number in self.kinds.most_common() if kind is not Kind.NULL]
         told = [kind.value if len(kinds) == 1 else f"{kind.value} {_share(number, given)}" for kind, number in kinds]
@@ -157,7 +157,7 @@ def sample_of(records: Sequence[Record], *, were_framed: bool = False) -> Sample
 
 
 def look(objects: Sequence[Mapping[str, Any]]) -> list[Seen]:
-    """What each field of these objects holds, in the order of the fullest object."""
+    """The fields of these objects and what each holds, in the order of the fullest object."""
     found: dict[tuple[str, ...], Seen] = {}
     elements = Counter[tuple[str, ...]]()
     for leaves in sorted([[*_leaves(one, (), elements)] for one in objects], key=len, reverse=True):
