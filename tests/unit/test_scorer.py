@@ -106,5 +106,5 @@ def test_records_of_a_run_that_ended_the_process_run_alone(tmp_path: Path, monke
 
     answers = [said(answer) for answer in of.records([record(at, {"x": x}) for at, x in enumerate([1, 13, 3, 4])])]
 
-    assert answers == [{"y": 1.0}, "the model failed on this request: its process died", {"y": 3.0}, {"y": 4.0}]
+    assert answers == [{"y": 1.0}, "the model failed on this record: its process died", {"y": 3.0}, {"y": 4.0}]
     assert deadly.ran == [[1, 13, 3, 4], [1], [13], [3], [4]]
