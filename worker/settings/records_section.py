@@ -58,6 +58,9 @@ class RecordsSettings(Section):
     encoding: Literal["json", "text", "bytes", "registry"] = Field(
         "json", description="A value is a JSON object, a text, bytes, or of a schema in a registry (`[registry]`)."
     )
+    answer_encoding: Literal["json"] | None = Field(
+        None, description="`json`: answers to records with a schema are JSON objects, without one."
+    )
     envelope: Text | None = Field(
         None, description="The field that holds the record itself: `payload.after` of Debezium, `payload` of Connect."
     )
