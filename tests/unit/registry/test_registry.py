@@ -71,7 +71,7 @@ def test_a_text_of_protobuf_is_compiled_at_the_start(
 
     assert opened(cache_directory=tmp_path).newest("payments-value") == compiled
     assert opened(cache_directory=tmp_path).schemas.get(7) == compiled
-    with pytest.raises(BadConfiguration, match="WORKER_REGISTRY__URL: the registry has the .*pip install"):
+    with pytest.raises(BadConfiguration, match=r"WORKER_REGISTRY__URL: the registry has the .*pip install"):
         opened().newest("payments-value")
 
 
