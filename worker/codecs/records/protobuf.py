@@ -146,11 +146,10 @@ class _Takers:
 
     def _fields(self, kind: Any, wanted: Wanted) -> Take:
         chosen = [field for field in kind.fields if below(wanted, field.name)]
-        plain = [field for field in chosen if not field.has_presence and self._taker(field, wanted) is None]
-        others = [
-            (field.name, field.has_presence, self._taker(field, wanted)) for field in chosen if field not in plain
-        ]
-        return _taking([field.name for field in plain], others, {field.number: field.name for field in chosen})
+        each = [(field.name, field.has_presence, self._taker(field, wanted)) for field in chosen]
+        plain = [name for name, may_miss, make in each if not may_miss and make is None]
+        others = [(name, may_miss, make) for name, may_miss, make in each if may_miss or make is not None]
+        return _taking(plain, others, {field.number: field.name for field in chosen})
 
     def _taker(self, field: Any, wanted: Wanted) -> Take | None:
         """The function that makes the value of a field; None if it is the value."""

@@ -1,7 +1,7 @@
 """The messages of a registered Protobuf schema, whose text is a `FileDescriptorProto` in base64.
 
-Registries give it when they are asked for `format=serialized`; nothing here parses `.proto` files. Imports are the
-schema's references, and the files that every Protobuf library has.
+Registries give it when they are asked for `format=serialized`, or the worker makes it of their text (`proto_texts.py`).
+Imports are the schema's references, and the files that every Protobuf library has.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from worker.codecs.records.avro_schema import called
 from worker.core.failures import Reject
 from worker.core.schemas import RegisteredSchema
 
-# A name that no import has, as the registry's own clients have it.
-_MAIN = "default"
+# The file of the schema itself: a name that no import has, as the registry's own clients have it.
+MAIN = "default"
 _STANDARD = re.compile(r"google/(?:protobuf|type)/\w+\.proto")
 # Descriptors that are cut, lack a name or an import, contradict one another, or import themselves.
 _MALFORMED = (DecodeError, ValueError, TypeError, KeyError, RecursionError)
@@ -39,8 +39,8 @@ class ProtobufSchema:
         try:
             for name, text in schema.references:
                 if name not in self._added:
-                    self._add(_file(name, text))
-            self._file = _file(_MAIN, schema.text)
+                    self._add(file_of(name, text))
+            self._file = file_of(MAIN, schema.text)
             self._add(self._file)
         except ImportError as error:
             raise Reject(f"{called(schema)} imports a file that is not here: {error.name}") from error
@@ -71,7 +71,8 @@ def _most_fields(message: DescriptorProto) -> int:
     return max([len(message.field), *map(_most_fields, message.nested_type)])
 
 
-def _file(name: str, text: str) -> FileDescriptorProto:
+def file_of(name: str, text: str) -> FileDescriptorProto:
+    """The file of this name, by its descriptor in base64. Raises `ValueError` and `DecodeError`."""
     file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     file.name = name
     return file
