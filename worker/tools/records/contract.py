@@ -61,7 +61,8 @@ def answer_value(records: RecordsSettings, signature: Signature, mapping: Record
     """The schema of an answer's value. The fields that a function makes are not known."""
     if records.encoding == "registry" and records.answer_encoding is None:
         return {"description": "A value with its schema in the registry, with the subject of this topic."}
-    fields = [spec for spec in signature.outputs if spec.name != ANSWER.name]
+    is_made = records.functions is not None
+    fields = [spec for spec in signature.outputs if not (is_made and spec == ANSWER)]
     schema = json_schema(fields, mapping.keep, has_rows=mapping.has_rows, nulls=nulls)
     return schema if len(fields) == len(signature.outputs) else {**schema, "additionalProperties": True}
 
