@@ -176,6 +176,7 @@ def test_a_topic_of_protobuf_goes_on_while_its_schema_changes(
         some = [payment(number) for number in range(20)]
         rights = [right(fields) for fields in some]
         first = publisher.of_python(payment_file(), some)
+        helpers = publisher.of_text(payment_file("message First {{}} message Payment {{ {} }}"), some, place=b"\2\2")
         scene.replica()
         more = publisher.of_python(payment_file(note="string note = 20;"), [payment(1, note="new")])
         without = {**some[1], "count": 7}
@@ -191,6 +192,7 @@ def test_a_topic_of_protobuf_goes_on_while_its_schema_changes(
             [
                 *map(Case, first, rights),
                 *map(Case, text, rights),
+                *map(Case, helpers, rights),
                 *map(Case, more, [right(some[1])]),
                 *map(Case, publisher.of_python(wide, [payment(1, count=2**40)]), [right(payment(1, count=2**40))]),
                 *map(Case, publisher.of_text(wide, [without]), [right(without)]),
