@@ -250,7 +250,7 @@ def test_a_host_is_a_child_that_takes_jobs_until_its_socket_closes(
     assert isinstance(loaded, Loaded)
 
     host.give((5, {"x": ("<f4", (1, 4), start, 16)}, start + 64, 64))
-    (((number, _, places), memory),) = host.receive(PATIENCE)  # type: ignore[misc]  # a run
+    (((number, _, places, _), memory),) = host.receive(PATIENCE)  # type: ignore[misc]  # a run
 
     assert (number, places, memory) == (5, [("<f4", (1, 4), 0, 16)], None)
     assert room[64:80].view(np.float32).tolist() == [0, 2, 4, 6]
