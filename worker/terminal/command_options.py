@@ -24,7 +24,9 @@ End = Callable[[Callable[[], int]], Any]
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", help="TOML file with the tables kafka, model, state, batching, delivery, telemetry.", metavar="FILE"
+        "--config",
+        help="TOML file with the tables kafka, model, state, batching, delivery, telemetry, records, registry.",
+        metavar="FILE",
     ),
 ]
 Assignments = Annotated[
