@@ -306,7 +306,7 @@ def test_a_signal_to_the_whole_group_of_processes_is_a_clean_stop(
     with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         host = replica.host
-        scene.publish([spin(2.0)])
+        scene.publish([spin(1.0)])
         wait_until_running(replica)
 
         replica.signal_all(number)
