@@ -6,6 +6,7 @@ import math
 import random
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -17,8 +18,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tests.meeting import meeting, met, with_each_seed
 from tests.properties.test_schema_records import damaged, refusal_of
+from worker.codecs.records.answer_schemas import answer_schema, whole_record
 from worker.codecs.records.framing import Frame
 from worker.codecs.records.protobuf import ProtobufRecords
+from worker.core.failures import BadConfiguration, Reject
 from worker.core.schemas import RegisteredSchema
 
 Field = FieldDescriptorProto
@@ -209,3 +212,28 @@ def test_a_damaged_record_of_any_schema_is_read_or_refused() -> None:
             met("read" if refusal_of(reader, value) is None else "refused")
 
     with_each_seed(200, walk)
+
+
+@meeting("refused", "read", "kept", least=40)
+def test_a_wrong_descriptor_is_refused_or_read() -> None:
+    """Nothing else happens to a worker, whatever its publishers register."""
+
+    def walk(chance: random.Random) -> None:
+        source = RandomProtobuf(chance)
+        raw = bytearray(source.file.SerializeToString())
+        for _ in range(chance.randrange(1, 3)):
+            raw[chance.randrange(len(raw))] = chance.randrange(256)
+        schema = source.schema._replace(text=b64encode(raw).decode())
+        try:
+            reader = ProtobufRecords(schema, None)
+        except Reject:
+            met("refused")
+            return
+        value = FIRST + source.kind.SerializeToString(source.message())
+        met("read", is_so=refusal_of(reader, value) is None)
+        with suppress(BadConfiguration):
+            for name in whole_record(schema):
+                answer_schema(schema, [], {name: (name,)}).writer(9)
+                met("kept")
+
+    with_each_seed(1000, walk)

@@ -162,7 +162,7 @@ class _Takers:
         kind = field.message_type
         if kind is None or not kind.GetOptions().map_entry:
             return _each(self._single(field, below_each(inner)), self._values(kind, below_each(inner)), self._budget)
-        key, held = kind.fields_by_name["key"], kind.fields_by_name["value"]
+        key, held = sorted(kind.fields, key=attrgetter("number"))
         name = _KEYS.get(key.cpp_type, str)
         return _entries(name, self._single(held, WHOLE), self._values(held.message_type, WHOLE), self._budget)
 
