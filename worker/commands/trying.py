@@ -13,6 +13,7 @@ from worker.core.records import Answer, Record, Rejection
 from worker.core.tensors.signature import Signature
 from worker.inference.model import Model
 from worker.kafka.reader import newest
+from worker.scored_model import hosted, wants_host
 from worker.scorer import Scorer
 from worker.settings import Settings
 from worker.terminal.terminal import count
@@ -32,7 +33,7 @@ def look_at_mapping(model: Model, settings: Settings, report: Report, closing: E
         return record_parts(settings, signature, closing, lambda _, wanted: wanted._replace(id=0))
 
     try:
-        scorer = Scorer(model, settings, parts_of)
+        scorer = Scorer(hosted(settings, closing) if wants_host(settings) else model, settings, parts_of)
     except Stop as stop:
         report.add(stop)
         return None
@@ -96,7 +97,7 @@ def _example(records: Sequence[Record], answers: Sequence[Answer]) -> Example:
     for record, answer in zip(records, answers, strict=True):
         if not isinstance(answer, Rejection):
             _, _, value, headers, *_ = answer
-            return {"request": ((), record.value or b""), "answer": (headers or (), value or b"")}
+            return {"record": ((), record.value or b""), "answer": (headers or (), value or b"")}
     return {}
 
 

@@ -59,7 +59,7 @@ def record_value(records: RecordsSettings, mapping: RecordMapping) -> Document:
 
 def answer_value(records: RecordsSettings, signature: Signature, mapping: RecordMapping, *, nulls: bool) -> Document:
     """The schema of an answer's value. The fields that a function makes are not known."""
-    if records.encoding == "registry":
+    if records.encoding == "registry" and records.answer_encoding is None:
         return {"description": "A value with its schema in the registry, with the subject of this topic."}
     fields = [spec for spec in signature.outputs if spec.name != ANSWER.name]
     schema = json_schema(fields, mapping.keep, has_rows=mapping.has_rows, nulls=nulls)
