@@ -49,11 +49,11 @@ from worker.codecs.records.wanted import (
     MOST_VALUES,
     WHOLE,
     Budget,
-    Unreadable,
     Wanted,
     below,
     below_each,
     is_whole,
+    unreadable,
     wanted_of,
 )
 from worker.core.failures import Reject
@@ -84,14 +84,11 @@ class AvroRecords:
         try:
             fields, end = self._read(value, frame.start)
         except ERRORS as error:
-            raise self._refused(error) from None
+            raise Reject(f"{unreadable(error, why)} (Avro, {self._name})") from None
         if end != len(value):
-            raise self._refused(Unreadable(f"the value {'goes on after' if end < len(value) else 'ends before'} it"))
+            where = "goes on after" if end < len(value) else "ends before"
+            raise Reject(f"the record: the value {where} it (Avro, {self._name})")
         return fields  # type: ignore[no-any-return]  # a record is read as a dict
-
-    def _refused(self, error: Exception) -> Reject:
-        wrong = error if isinstance(error, Unreadable) else Unreadable(why(error))
-        return Reject(f"{wrong} (Avro, {self._name})")
 
 
 class _Readers:
