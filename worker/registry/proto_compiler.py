@@ -42,14 +42,16 @@ class ProtoCompiler:
     def compiled(self, schema: RegisteredSchema, patience: float) -> RegisteredSchema:
         """The schema with descriptors in the place of its texts.
 
-        Raises `StillCompiling` after `patience` seconds, `NotReadable` if the compiler refuses it, and `RegistryAway`.
+        Raises `StillCompiling` after `patience` seconds, and at once if it is asked again. Raises `NotReadable` if the
+        compiler refuses it, and `RegistryAway`.
         """
         run = self._runs.get(schema)
-        if run is None:
-            given = _sources(schema)
-            if given is None:
-                return schema
+        if run is not None:
+            patience = 0.0
+        elif (given := _sources(schema)) is not None:
             run = self._started(schema, given)
+        else:
+            return schema
         if not run.is_over(patience):
             raise StillCompiling("the .proto text of a schema is being compiled")
         del self._runs[schema]
