@@ -62,12 +62,7 @@ class RecordEncoding:
     def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record]) -> Reads:
         """Read values, none of them empty: the good ones, and the faults by index."""
         faults: dict[int, Fault] = {}
-        given = self._readable(values, faults)
-        if self._framed is not None:
-            given = self._framed.objects(records, faults)
-        if self._mapping.reads_values:
-            given = _without_extremes(given, faults)
-        mapped = self._mapping.read(given, records)
+        mapped = self._mapping.read(self._given(values, records, faults), records)
         for at, why in mapped.faults.items():
             faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))
         for at in mapped.passed_over:
@@ -97,6 +92,13 @@ class RecordEncoding:
     def body_id(self, _form: HeaderForm, _value: bytes) -> str | None:
         """The id in the body; a record has none."""
         return None
+
+    def _given(self, values: Sequence[bytes], records: Sequence[Record], faults: dict[int, Fault]) -> Sequence[Given]:
+        """The values as the mapping takes them."""
+        given = self._readable(values, faults)
+        if self._framed is not None:
+            given = self._framed.objects(records, faults)
+        return _without_extremes(given, faults) if self._mapping.reads_values else given
 
     def _readable(self, values: Sequence[bytes], faults: dict[int, Fault]) -> Sequence[Given]:
         if max(map(len, values)) <= self._most_bytes:
