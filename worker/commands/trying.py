@@ -47,7 +47,7 @@ def mapped(scorer: Scorer) -> Iterator[Row]:
     assert mapping is not None
     for spec in signature.inputs[:_MOST_INPUTS]:
         paths = mapping.fed_by[spec.name]
-        source = f" from {_listed(list(map(str, paths)))}" if paths else ", a constant"
+        source = f" from {_listed([str(path) or 'the whole record' for path in paths])}" if paths else ", a constant"
         yield spec.name, f"{str(spec).partition(' ')[2]}{source}"
     if more := len(signature.inputs[_MOST_INPUTS:]):
         yield "…", f"and {count(more, 'input')} more"

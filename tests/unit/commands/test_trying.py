@@ -88,6 +88,17 @@ def test_many_inputs_are_counted(tmp_path: Path) -> None:
     assert rows[20:] == [("…", "and 2 inputs more"), ("answer", "y FP32[batch], with the whole record")]
 
 
+def test_a_function_s_input_is_the_whole_record(tmp_path: Path) -> None:
+    """It has no path of its own."""
+    (tmp_path / "functions.py").write_text("def inputs(record):\n    return {}\n")
+    functions = {"WORKER_RECORDS__FUNCTIONS": str(tmp_path / "functions.py"), "WORKER_MODEL__HOST": "thread"}
+    settings = load(None, LEAST | functions | {"WORKER_MODEL__PATH": str(save(SUM, tmp_path))})
+
+    rows = dict(trying.mapped(Scorer(load_as_set(settings.model, settings.batching), settings)))
+
+    assert rows["record"] == "BYTES[batch] from the whole record"
+
+
 @pytest.mark.parametrize(
     ("records", "told", "warnings", "problems"),
     [
