@@ -23,6 +23,8 @@ _POSITIONS_AFTER_PAD = frozenset(
 )
 # A tokenizer without a limit of its own says 1e30.
 _NO_LIMIT = 10**9
+# The labels that transformers gives a classifier of two classes, and does not write down.
+_UNNAMED = {"0": "LABEL_0", "1": "LABEL_1"}
 # The modules of sentence-transformers that are known here. A Dense layer, for one, would be missing from the answer.
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _MODE = "pooling_mode_"  # … of `pooling_mode_mean_tokens: true`
@@ -175,8 +177,8 @@ def _prompt(config: Mapping[str, Any]) -> str:
 
 def _labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """A classifier's labels by index. Encoders may have some, too, which say nothing."""
-    named = config.get("id2label")
     architectures = " ".join(map(str, config.get("architectures") or ["Classification"]))
+    named = config.get("id2label") or (_UNNAMED if "architectures" in config else None)
     if not isinstance(named, dict) or not named or "Classification" not in architectures:
         return None
     try:

@@ -256,6 +256,8 @@ def test_further_modules_are_told_of(tmp_path: Path) -> None:
         ({"id2label": {}}, None, "softmax"),
         ({"architectures": ["BertModel"], "id2label": {"0": "LABEL_0"}}, None, "softmax"),
         ({"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}, ("a", "b"), "softmax"),
+        ({"architectures": ["BertForSequenceClassification"]}, ("LABEL_0", "LABEL_1"), "softmax"),
+        ({"architectures": ["BertModel"]}, None, "softmax"),
     ],
 )
 def test_a_classifier_is_read(config: object, labels: object, activation: str, tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def texts_of(
     """
     made = [spec for spec in inputs if spec.name in TOKENS]
     for spec in made:
-        if len(spec.dims) != 1 or spec.datatype not in ("INT32", "INT64"):
+        fit = ("INT32", "INT64", "BOOL") if spec.name == _MASK else ("INT32", "INT64")
+        if len(spec.dims) != 1 or spec.datatype not in fit:
             raise BadConfiguration(f"[records.text] {spec}: expected INT64[batch, tokens], which tokens can be")
     if _IDS not in [spec.name for spec in made]:
         takes = listed(inputs)

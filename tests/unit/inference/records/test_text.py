@@ -113,14 +113,14 @@ def test_a_pair_becomes_one_row(tokenizer: Path) -> None:
 
 def test_only_the_inputs_that_the_model_has_are_made(tokenizer: Path) -> None:
     """They are of its datatype, and its other inputs are left to others."""
-    ids = TensorSpec("input_ids", "INT32", (None,))
-    texts = texts_of(section(tokenizer, max_tokens=9), [TensorSpec("weight", "FP32", ()), ids, MASK])
+    ids, mask = TensorSpec("input_ids", "INT32", (None,)), TensorSpec("attention_mask", "BOOL", (None,))
+    texts = texts_of(section(tokenizer, max_tokens=9), [TensorSpec("weight", "FP32", ()), ids, mask])
 
     columns = texts.prepare(feeds(["the fox"])).columns
 
     assert list(texts.makes) == list(columns) == ["input_ids", "attention_mask"]
     assert [str(spec) for spec in texts.takes] == ["text BYTES[batch]"]
-    assert columns["input_ids"].rows[0].dtype == np.dtype("i4")
+    assert [column.rows[0].dtype for column in columns.values()] == [np.dtype("i4"), np.dtype("bool")]
 
 
 def test_the_pad_is_the_token_of_the_file(tmp_path: Path) -> None:
