@@ -69,7 +69,7 @@ def test_a_topic_s_newest_records_make_settings_that_serve_them(broker: Embedded
         "answer": "y FP32[batch, 2], same BYTES[batch], with payment_id",
         "payments": "10 newest records tried: 10 answered, 0 refused",
     }
-    assert report["example"]["request"]["headers"] == {}
+    assert report["example"]["record"]["headers"] == {}
 
 
 def test_init_writes_the_mapping_of_a_topic(broker: EmbeddedBroker, command: Command) -> None:

@@ -29,8 +29,8 @@ class Report:
     """The findings of all checks. Each check adds its part.
 
     `max_bytes` limits the records of topics; `created` has the topics that were made, with their partitions.
-    `example` has headers and value of a `request` of one row and its `answer`. `records` has what feeds each input,
-    what the answer has, and how the newest records fared; empty for requests.
+    `example` has headers and value of a `request` of one row, or of a `record`, and its `answer`. `records` has what
+    feeds each input, what the answer has, and how the newest records fared; empty for requests.
     """
 
     settings: Sequence[Effective] = ()

@@ -110,7 +110,7 @@ def _example(records: Sequence[Record], answers: Sequence[Answer]) -> Example:
     for record, answer in zip(records, answers, strict=True):
         if not isinstance(answer, Rejection):
             _, _, value, headers, *_ = answer
-            return {"request": ((), record.value or b""), "answer": (headers or (), value or b"")}
+            return {"record": ((), record.value or b""), "answer": (headers or (), value or b"")}
     return {}
 
 

@@ -142,7 +142,7 @@ def test_the_example_is_a_record_and_its_answer(
     """As they are in Kafka."""
     _, example = tried(monkeypatch, scorer, settings, [BAD, GOOD])
 
-    assert example["request"] == ((), GOOD.value)
+    assert example["record"] == ((), GOOD.value)
     assert example["answer"][1] == b'{"id":5,"y":6.0}'
 
 

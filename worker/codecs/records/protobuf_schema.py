@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -58,6 +58,15 @@ class ProtobufSchema:
             messages = messages[index].nested_type
         return self._pool.FindMessageTypeByName(".".join(names))
 
+    def messages(self) -> Sequence[Any]:
+        """All messages of the schema: first those that no other one holds, as records are. Raises `Reject`."""
+        names = [f"{self._file.package}.{message.name}".lstrip(".") for message in self._file.message_type]
+        found = [each for name in names for each in _with_nested(self._pool.FindMessageTypeByName(name))]
+        if not found:
+            raise Reject(f"{called(self._schema)} has no message")
+        held = {kind.full_name for message in found for kind in _kinds(message) if kind.full_name != message.full_name}
+        return sorted(found, key=lambda message: message.full_name in held)
+
     def _add(self, file: FileDescriptorProto) -> None:
         self._added.add(file.name)
         for name in file.dependency:
@@ -65,6 +74,16 @@ class ProtobufSchema:
                 self._add(_standard(name))
         self._pool.Add(file)
         self.most_fields = max([self.most_fields, *map(_most_fields, file.message_type)])
+
+
+def _with_nested(message: Any) -> Iterator[Any]:
+    yield message
+    for nested in message.nested_types:
+        yield from _with_nested(nested)
+
+
+def _kinds(message: Any) -> Iterator[Any]:
+    return (field.message_type for field in message.fields if field.message_type is not None)
 
 
 def _most_fields(message: DescriptorProto) -> int:

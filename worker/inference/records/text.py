@@ -41,14 +41,13 @@ class Texts:
         self._length = fixed_length(inputs)
         self._has_mask = _MASK in self.makes
         self._pads = {_IDS: pad}
-        self._blank = Tokens([pad], [0])
 
     def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
         """The inputs of these texts. A text without tokens is a fault of its row."""
         texts, *pairs = [feeds[spec.name].tolist() for spec in self.takes]
         found = self._tokenizer.tokens(list(zip(texts, *pairs, strict=True)) if pairs else texts)
         faults = {row: one for row, one in enumerate(found) if isinstance(one, RowFault)}
-        tokens = [self._blank if isinstance(one, RowFault) else one for one in found]
+        tokens = [one for one in found if not isinstance(one, RowFault)]
         return Prepared(
             {spec.name: self._column(spec, tokens) for spec in self._inputs},
             {row: fault._replace(message=f"{self._fields}: {fault.message}") for row, fault in faults.items()},
