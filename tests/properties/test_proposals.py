@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,9 +15,11 @@ from worker.codecs.records.mapping import RecordMapping
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.inference.records.conclusions import fields_of
 from worker.settings import RecordsSettings
 from worker.tools.records.proposal import propose
 from worker.tools.records.sample import sample_of
+from worker.tools.records.section_text import section_text
 
 NAMES = ("amount", "age", "country", "created", "x.y", "id")
 MISSING = object()
@@ -95,3 +99,34 @@ def test_a_complete_proposal_is_a_mapping(
     met("kinds", is_so="only" in proposal.section)
     met("every record is read", is_so=not mapped.faults)
     assert [why for why in mapped.faults.values() if "missing" not in why and "null" not in why] == []
+
+
+OUTPUTS = st.builds(
+    TensorSpec,
+    st.sampled_from(["label", "score", "logits", "logits_2", "probabilities", "embedding", "last_hidden_state", "id"]),
+    st.sampled_from(["FP32", "INT64", "BYTES"]),
+    st.sampled_from([(), (1,), (2,), (3,), (None,), (None, 4), (2, 3)]),
+)
+MASK = TensorSpec("attention_mask", "INT64", (None,))
+
+
+@meeting("a class", "a vector of texts", "two outputs for one name")
+@settings(max_examples=300)
+@given(st.lists(OUTPUTS, min_size=1, max_size=4, unique_by=lambda spec: spec.name), st.booleans())
+def test_a_proposed_answer_is_one(outputs: list[TensorSpec], has_mask: bool) -> None:  # noqa: FBT001  # hypothesis gives it
+    """Its text is read as what was proposed, and a worker makes each of its fields."""
+    inputs = (TensorSpec("x", "FP32", ()), *([MASK] if has_mask else []))
+    values = b'{"x": 1, "attention_mask": [1], "id": "a-1", "of": {"score": {"id": "b-2"}}}'
+    signature = Signature("m", "1", inputs, tuple(outputs))
+
+    proposal = propose(signature, sample_of([Record(Partition("t", 0), 0, None, values, (), None)]))
+
+    section = tomllib.loads(section_text(proposal, 1))["records"]
+    assert section == proposal.section
+    entries = {name: entry for name, entry in section["answer"].items() if name != "keep"}
+    fields = fields_of(entries, outputs, [spec.name for spec in inputs])
+    served = replace(signature, outputs=tuple([field.spec for field in fields]))
+    RecordMapping(RecordsSettings.model_validate(section), served)
+    met("a class", is_so={"argmax": "logits"} in entries.values())
+    met("a vector of texts", is_so=any("mean" in entry for entry in entries.values() if isinstance(entry, dict)))
+    met("two outputs for one name", is_so="label" in entries and any("logits" in entry for entry in entries))

@@ -15,7 +15,7 @@ from worker.tools.records.choices import by_rows, kinds_in
 from worker.tools.records.inputs import Entry, FieldsForInputs, is_id, written
 from worker.tools.records.sample import Kind, Sample, is_picture
 
-TOKENS = ("input_ids", "attention_mask", "token_type_ids")
+TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 VALUE = "$value"
 _ENCODED = {"text": "texts", "bytes": "bytes", "registry": "framed, and their schemas in a registry"}
 _IMAGENET = (
@@ -138,21 +138,28 @@ def _pictures(sample: Sample) -> Entry | None:
 
 def _answer(signature: Signature, sample: Sample, *, has_fields: bool) -> Iterator[Entry]:
     names: set[str] = {spec.name for spec in signature.outputs}
+    has_mask = any(spec.name == "attention_mask" for spec in signature.inputs)
     for spec in signature.outputs if has_fields else ():
-        for entry in _fields_of(spec):
-            names.add(entry.name)
-            yield entry
+        fields = list(_fields_of(spec, has_mask=has_mask))
+        if any(entry.name in names - {spec.name} for entry in fields):
+            fields = [_as_it_is(spec)]
+        names |= {entry.name for entry in fields}
+        yield from fields
     ids = [seen for seen in sample.fields if is_id(seen) and not seen.path.has_each and seen.path.name not in names]
     if ids:
         yield Entry("answer", "keep", [written(ids[0].path)], "The record's id, so that its answer can be told.")
 
 
-def _fields_of(spec: TensorSpec) -> Iterator[Entry]:
-    """The fields that an output's name and dimensions suggest."""
+def _as_it_is(spec: TensorSpec) -> Entry:
+    return Entry("answer", spec.name, spec.name, f"Output {spec}.")
+
+
+def _fields_of(spec: TensorSpec, *, has_mask: bool) -> Iterator[Entry]:
+    """The fields that an output's name and dimensions suggest. `has_mask`: the model takes an attention mask."""
     said, last = f"Output {spec}.", spec.dims[-1] if spec.dims else None
     if not spec.is_float or not spec.dims:
-        yield Entry("answer", spec.name, spec.name, said)
-    elif len(spec.dims) == 2 and "hidden_state" in spec.name:
+        yield _as_it_is(spec)
+    elif len(spec.dims) == 2 and "hidden_state" in spec.name and has_mask:
         yield Entry("answer", "embedding", {"mean": spec.name, "normalize": True}, f"{said} The mean over the tokens.")
     elif "logits" in spec.name and len(spec.dims) == 1 and (last or 0) > 1:
         yield Entry("answer", "label", {"argmax": spec.name}, f"{said} The best class; `names` gives it a name.")
@@ -160,4 +167,4 @@ def _fields_of(spec: TensorSpec) -> Iterator[Entry]:
     elif "prob" in spec.name and spec.dims == (2,):
         yield Entry("answer", "score", f"{spec.name}[1]", f"{said} The probability of the second class.")
     else:
-        yield Entry("answer", spec.name, spec.name, said)
+        yield _as_it_is(spec)

@@ -133,6 +133,8 @@ class Sample(NamedTuple):
 
 def of_file(path: File, most: int) -> list[Record]:
     """The first lines of a file, at most so many. Raises `BadConfiguration` for a file that cannot be read."""
+    if path.suffix in (".csv", ".parquet"):
+        raise BadConfiguration(f"{path}: a mapping is proposed from records as a topic has them: give JSON lines")
     try:
         with path.open("rb", buffering=0) as file:
             found = list(islice(lines(file.fileno(), str(path)), most))
