@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.kafka.broker import SHORT_LIVED, JvmBroker
@@ -21,8 +21,11 @@ __all__ = [
     "registry",
 ]  # one broker serves the whole run: fixtures are registered once, here
 
-# Derandomised: a failure belongs to a change, not to the hour of day. No deadline: CI machines are shared.
-settings.register_profile("worker", derandomize=True, deadline=None, database=None)
+# Derandomised: a failure belongs to a change, not to the hour of day. No deadline, and no check of the time that an
+# example takes to make: CI machines are shared.
+settings.register_profile(
+    "worker", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("worker")
 
 # Hypothesis also tries constants from the source of imported modules. The examples would then depend on the modules

@@ -27,7 +27,7 @@ from worker.core.chunk import Batch, Chunk, Prediction, Reading
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.stacking import Stacker, each_alone, halve, reject, without_faults
+from worker.core.tensors.stacking import Stacker, each_alone, halve, parted, reject
 from worker.inference.model import Model
 from worker.registry.awaiting import await_schemas
 from worker.scored_model import HostedModel, served
@@ -130,7 +130,7 @@ class Scorer:
     def _of_parts(self, batch: Batch, failure: RunFailure, most: int) -> Iterator[Outcome]:
         """Refuses the rows that failed, and runs the others; else runs halves. Raises as `_judged` does."""
         if failure.faults:
-            rest, refused = without_faults(batch, failure.faults)
+            _, _, rest, refused = parted(batch, failure)
             yield from (one.rejection for one in refused)
             if rest is not None:
                 yield from self._judged(rest, most)
@@ -157,7 +157,8 @@ class Scorer:
             for at in range(0, rows, most):
                 outputs = self._model.run({name: array[at : at + most] for name, array in feeds.items()})
                 if isinstance(outputs, RunFailure):
-                    return replace(outputs, faults={at + row: fault for row, fault in outputs.faults.items()})
+                    faults = {at + row: fault for row, fault in outputs.faults.items()}
+                    return replace(outputs, faults=faults, left=(), outputs=None)
                 # Checked for each batch: in the sum, one row too few here and one too many there would go unnoticed.
                 if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
                     return RunFailure("an output has not as many rows as went in", loses_rows=True)

@@ -211,7 +211,8 @@ def _ask(settings: Settings, contact: Contact, report: Report) -> Topics | None:
         limit = (topic.config or {}).get(LIMIT_KEY)
         takes = f", records of {int(limit):,} bytes at most" if limit else ""
         has = f"{count(topic.partitions, 'partition')}, {count(topic.replication, 'replica')}{takes}"
-        report.cluster[topic.name] = f"{_HOLDS[topic.setting]}: {has}"
+        is_of_records = settings.records is not None and topic.setting == "REQUEST_TOPICS"
+        report.cluster[topic.name] = f"{'records' if is_of_records else _HOLDS[topic.setting]}: {has}"
     if topics is not None:
         report.max_bytes = topics.max_bytes
         report.cluster["group"] = str(topics.membership)

@@ -182,7 +182,8 @@ class Reading(NamedTuple):
 class Batch(NamedTuple):
     """Records that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims).
 
-    `is_alone`: no other batch may run beside it, because it may end the process that has the model.
+    `is_alone`: no other batch may run beside it, because it may end the process that has the model. `gives_way`: it
+    takes long, so others go before it.
     """
 
     chunks: Sequence[Chunk]
@@ -191,6 +192,7 @@ class Batch(NamedTuple):
     closed_by: ClosedBy
     states: Mapping[str, Array] = {}  # the states of the rows' keys, by input, as in `feeds`
     is_alone: bool = False
+    gives_way: bool = False
 
     @property
     def all_feeds(self) -> Mapping[str, Array]:

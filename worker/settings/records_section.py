@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from worker.settings.value_types import Section, Text, as_list, as_object
+from worker.settings.value_types import PathNamed, Section, Text, as_list, as_object
 
 FieldPath = Annotated[str | tuple[Text, ...], Field(min_length=1)]
 # Judged where the model is known: a field, a list of fields, or a table.
@@ -80,7 +80,7 @@ class RecordsSettings(Section):
     image: _table_of(ImageSettings, '{"field": "photo"}') = Field(  # type: ignore[valid-type]  # as above
         None, description='The field with a picture: `{"field": "$value"}`.'
     )
-    answer: Table = Field(
+    answer: Annotated[Table, PathNamed("names")] = Field(
         {}, description='Fields of the answer: `{"score": "probabilities[1]", "keep": ["id"]}`; else all outputs.'
     )
     functions: Path | None = Field(

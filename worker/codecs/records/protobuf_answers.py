@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, refuse, unfit
 from worker.codecs.records.framing import frame
+from worker.codecs.records.protobuf import value_of
 from worker.codecs.records.protobuf_schema import ProtobufSchema
 from worker.core.failures import Reject
 from worker.core.schemas import RegisteredSchema, SchemaType
@@ -145,9 +146,9 @@ def _of_record(name: str, given: Any, number: int) -> FieldDescriptorProto:
         field.type = _Field.TYPE_STRING
     elif kind is None:
         field.type = given.type
-    elif kind.full_name == _TIMESTAMP:
+    elif value_of(kind) is not None and kind.full_name == _TIMESTAMP:
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_TIMESTAMP}"
-    elif kind.file.name == "google/protobuf/wrappers.proto":
+    elif value_of(kind) is not None and kind.file.name == "google/protobuf/wrappers.proto":
         field.type = kind.fields_by_name["value"].type
     else:
         refuse(name, f"the answer cannot keep a {kind.full_name}; keep fields of it, such as {name}.id")

@@ -46,7 +46,6 @@ class Texts:
         self._length = fixed_length(inputs)
         self._has_mask = _MASK in self.makes
         self._pads = {_IDS: pad}
-        self._blank = Tokens([pad], [0])
         self._prefix = prefix
 
     def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
@@ -56,7 +55,7 @@ class Texts:
             texts = [self._prefix + text for text in texts]
         found = self._tokenizer.tokens(list(zip(texts, *pairs, strict=True)) if pairs else texts)
         faults = {row: one for row, one in enumerate(found) if isinstance(one, RowFault)}
-        tokens = [self._blank if isinstance(one, RowFault) else one for one in found]
+        tokens = [one for one in found if not isinstance(one, RowFault)]
         return Prepared(
             {spec.name: self._column(spec, tokens) for spec in self._inputs},
             {row: fault._replace(message=f"{self._fields}: {fault.message}") for row, fault in faults.items()},

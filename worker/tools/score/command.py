@@ -21,7 +21,7 @@ from functools import partial
 from threading import Event
 
 from worker.app import GC_THRESHOLDS
-from worker.codecs.records.answers import Keep
+from worker.codecs.records.served import ANSWER
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.inference.model import Model
@@ -59,7 +59,9 @@ def score(order: ScoreOrder) -> int:
         _caution(model, settings.batching.max_batch_size)
         began, scorer = time.monotonic(), _scorer(order, model, settings)
         portions, total = _portions(order, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages, _kept(scorer)))
+        results = closing.enter_context(
+            results_for(order, scorer.signature, scorer.codec.messages, _columns(settings, scorer))
+        )
         with _bar(order, total) as show, _stop_signal() as is_stopped:
             for outcomes in _ahead(portions, scorer, settings.batching.lanes + 1, is_stopped):
                 results.write(outcomes)
@@ -80,8 +82,13 @@ def _scorer(order: ScoreOrder, model: Model | HostedModel, settings: ScoringSett
     return Scorer(model, settings, partial(parts_as_json, settings, reader_of=reader_of))
 
 
-def _kept(scorer: Scorer) -> Keep | None:
-    return None if scorer.mapping is None else scorer.mapping.keep
+def _columns(settings: ScoringSettings, scorer: Scorer) -> Sequence[str] | None:
+    """The fields of an answer to a record, if they are known before it is made."""
+    names = [spec.name for spec in scorer.signature.outputs]
+    if settings.records is None or scorer.mapping is None or scorer.mapping.keep == "all":
+        return None
+    is_made = settings.records.functions is not None and ANSWER in names
+    return None if is_made else [*scorer.mapping.keep, *names]
 
 
 def _ahead(portions: Iterator[Portion], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:
