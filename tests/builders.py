@@ -33,7 +33,7 @@ from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Batch
 from worker.core.deadlines import Punctuality
-from worker.core.failures import Code, RowFault, RunFailure
+from worker.core.failures import Code, RowFault, RunFailure, failure_of_rows
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Message, Partition
 from worker.core.rejections import FirstRejections, Rejections
@@ -62,7 +62,8 @@ from worker.state.layout import StateTensor
 # Values on which `rows_model` misbehaves.
 POISON = 666.0  # the run fails
 NONSENSE = 777.0  # the row's output is NaN
-FAULTY = 555.0  # the row gets no result, and the others run again without it
+FAULTY = 555.0  # the row gets no result
+LARGE = 444.0  # the row is left for a later run, while others are not
 SHORT = 888.0  # the output has a row too few
 KILLER = 997.0  # the host of the model ends when the batch has run
 HANGING = 998.0  # the batch does not end: its host is killed
@@ -86,8 +87,8 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     x = feeds["x"]
     if ((x == KILLER) | (x == HANGING)).any():
         return RunFailure(ENDED, ended_host=True)
-    if (x == FAULTY).any():
-        return faulty(x)
+    if (outcome := parted(rows_model, feeds)) is not None:
+        return outcome
     if (x == POISON).any():
         return RunFailure("poisoned")
     if (x == SHORT).any():
@@ -95,10 +96,20 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     return [np.where(x == NONSENSE, np.nan, x * 2).astype("<f4")]
 
 
-def faulty(x: Array) -> RunFailure:
-    """The failure of a run because of its faulty rows."""
-    rows = np.flatnonzero((x == FAULTY).any(axis=1)).tolist()
-    return RunFailure("faulty rows", faults={row: RowFault(Code.INVALID_ARGUMENT, FAULT) for row in rows})
+def parted(model: Model, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure | None:
+    """The run of a batch with faulty or large rows, by this model of the others; None: it has none."""
+    is_faulty, is_large = ((feeds["x"] == value).any(axis=1) for value in (FAULTY, LARGE))
+    large = np.flatnonzero(is_large & ~is_faulty).tolist()
+    well = np.flatnonzero(~is_large & ~is_faulty).tolist()
+    if not well:
+        well, large = large[:1], large[1:]
+    if len(well) == len(feeds["x"]):
+        return None
+    faults = dict.fromkeys(np.flatnonzero(is_faulty).tolist(), RowFault(Code.INVALID_ARGUMENT, FAULT))
+    outcome = model({name: array[well] for name, array in feeds.items()}) if well else None
+    if isinstance(outcome, RunFailure):
+        return failure_of_rows(faults, large) if faults else outcome
+    return failure_of_rows(faults, large, outcome)
 
 
 def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
@@ -106,8 +117,8 @@ def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     x, before = feeds["x"], feeds["sum"]
     if ((x == KILLER) | (x == HANGING)).any():
         return RunFailure(ENDED, ended_host=True)
-    if (x == FAULTY).any():
-        return faulty(x)
+    if (outcome := parted(summing_model, feeds)) is not None:
+        return outcome
     if (x == POISON).any():
         return RunFailure("poisoned")
     if (x == SHORT).any():

@@ -452,6 +452,7 @@ class FakeLanes:
         self._begins_at = 0.0  # the next host
         self._waiting: deque[Batch | WarmUp] = deque()
         self._alone: deque[Batch] = deque()
+        self._giving_way: deque[Batch] = deque()
         self._spared: set[int] = set()  # batches that ran alone when their host was killed, by identity
         self._turn = 0  # batches that may go before the next one that runs alone
         self._home: list[Finished] = []
@@ -467,7 +468,7 @@ class FakeLanes:
 
     @property
     def in_flight(self) -> int:
-        return self._batches_out - len(self._alone)
+        return self._batches_out - len(self._alone) - len(self._giving_way)
 
     @property
     def is_busy(self) -> bool:
@@ -482,8 +483,9 @@ class FakeLanes:
     def resubmit(self, halves: Sequence[Batch]) -> None:
         self._clock.stirred += 1
         self._batches_out += len(halves)
-        self._waiting.extendleft(reversed([half for half in halves if not half.is_alone]))
+        self._waiting.extendleft(reversed([half for half in halves if not (half.is_alone or half.gives_way)]))
         self._alone += [half for half in halves if half.is_alone]
+        self._giving_way += [half for half in halves if half.gives_way]
         self._start()
 
     def probe(self) -> None:
@@ -542,8 +544,10 @@ class FakeLanes:
                 return None
             self._turn = self._lanes
             return self._alone.popleft()
-        if not self._waiting or len(self._running) >= self._lanes:
+        if len(self._running) >= self._lanes:
             return None
+        if not self._waiting:
+            return self._giving_way.popleft() if self._giving_way else None
         self._turn -= self._turn > 0
         return self._waiting.popleft()
 

@@ -205,7 +205,7 @@ class Lanes(Protocol):
         """Queue a batch. One that should take little time may run at once, and is then finished."""
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
-        """Put the halves of a failed batch at the head of the queue, in order."""
+        """Put the halves of a failed batch at the head of the queue, in order; those that give way behind others."""
 
     def probe(self) -> None:
         """Run the warm-up batch next; `finished` returns it as a `Finished` without a batch."""

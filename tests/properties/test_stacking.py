@@ -20,7 +20,7 @@ from worker.core.records import Array, ClosedBy, Tensor, Value
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
-from worker.core.tensors.stacking import Split, Stacker, halve, reject, without_faults
+from worker.core.tensors.stacking import Split, Stacker, halve, parted, reject
 
 ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 DIMS = st.lists(st.integers(1, 3), max_size=2).map(tuple)
@@ -249,28 +249,39 @@ def test_halving_finds_every_bad_record_and_no_other(case: Case, data: st.DataOb
     assert_answered(case, answered, sorted(set(range(count)) - bad))
 
 
-@meeting("no record is left", "some are left", "no fault", "two faults in a record", "a record of several rows is left")
+@meeting("none is good", "some are good", "no fault", "two faults in a record", "rows are left", "several of a record")
 @given(models_and_chunks() | padded_models_and_chunks(), st.data())
 def test_records_without_faults_are_answered_as_if_they_had_come_alone(case: Case, data: st.DataObject) -> None:
-    """Any rows may have faults. Their records are refused, and the rest is stacked as it was."""
+    """Any rows may have faults, and any be left for later. The others' outputs, if they ran, are their records'."""
     batch = case.stacked(case.chunks)
+    left = data.draw(st.none() | st.sets(st.integers(0, batch.rows - 1)))
     faults = data.draw(st.sets(st.integers(0, batch.rows - 1)) | st.just(set(range(batch.rows))))
     owners = [record.offset for one in case.chunks for record, rows in zip(one.records, one.rows, strict=True)
               for _ in range(rows)]  # fmt: skip
     bad = {owners[row] for row in faults}
     good = [offset for offset in range(len(case.held)) if offset not in bad]
-    met("no record is left", is_so=not good)
-    met("some are left", is_so=bool(good and bad))
+    again = good if left is None else [offset for offset in good if offset in {owners[row] for row in left}]
+    met("none is good", is_so=not good)
+    met("some are good", is_so=bool(good and bad))
     met("no fault", is_so=not bad)
     met("two faults in a record", is_so=len(faults) > len(bad))
-    met("a record of several rows is left", is_so=bool(bad) and any(owners.count(offset) > 1 for offset in good))
+    met("rows are left", is_so=bool(again) and len(again) < len(good))
+    met("several of a record", is_so=bool(bad) and any(owners.count(offset) > 1 for offset in good))
+    named = {row: RowFault(Code.INTERNAL, str(owners[row])) for row in faults}
+    failure = RunFailure("no", faults=named)
+    if left is not None:
+        ran = [row for row in range(batch.rows) if row not in faults and row not in left]
+        failure = RunFailure("no", faults=named, left=left, outputs=[output[ran] for output in echo(batch)])
 
-    rest, refused = without_faults(batch, {row: RowFault(Code.INTERNAL, str(owners[row])) for row in faults})
+    done, outputs, rest, refused = parted(batch, failure)
 
     assert [int(one.rejection.message) for one in refused] == sorted(bad)
     assert [one.rejection.record.offset for one in refused] == sorted(bad)
-    assert (rest is None) == (not good)
-    assert_answered(case, case.split(rest) if rest else [], good)
+    assert sorted(offsets(rest.chunks) if rest else []) == again
+    split = case.lenient.split(done, outputs) if done else Split([], [])
+    assert isinstance(split, Split)
+    assert_answered(case, split.predicted, [offset for offset in good if offset not in again])
+    assert_answered(case, case.split(rest) if rest else [], again)
 
 
 @meeting("pieces come home in another order", "the last piece is smaller")

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from tests.builders import FAULTY, HANGING, KILLER, NONSENSE, POISON, SHORT, World
+from tests.builders import FAULTY, HANGING, KILLER, LARGE, NONSENSE, POISON, SHORT, World
 from tests.chunks import P0, P1, Q0, floats, record
 from tests.fakes import Broker, Clock, CommitFate
 from tests.meeting import meeting, met, with_each_seed
@@ -24,7 +24,7 @@ from worker.core.records import Message, Partition, Record
 from worker.loop.conduct import Conduct
 
 PARTITIONS = (P0, P1, Q0)
-BAD = (POISON, FAULTY, NONSENSE, SHORT, KILLER, HANGING, math.nan)
+BAD = (POISON, FAULTY, LARGE, NONSENSE, SHORT, KILLER, HANGING, math.nan)
 HEALTHY = CommitFate()
 FATES = (HEALTHY, CommitFate(is_taken=False), CommitFate(heard_after=1.0), CommitFate(heard_after=None),
          CommitFate(is_taken=False, heard_after=None))  # fmt: skip

@@ -182,7 +182,8 @@ class Reading(NamedTuple):
 class Batch(NamedTuple):
     """Records that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims).
 
-    `is_alone`: no other batch may run beside it, because it may end the process that has the model.
+    `is_alone`: no other batch may run beside it, because it may end the process that has the model. `gives_way`: it
+    takes long, so others go before it.
     """
 
     chunks: Sequence[Chunk]
@@ -191,6 +192,7 @@ class Batch(NamedTuple):
     closed_by: ClosedBy
     states: Mapping[str, Array] = {}  # the states of the rows' keys, by input, as in `feeds`
     is_alone: bool = False
+    gives_way: bool = False
 
     @property
     def all_feeds(self) -> Mapping[str, Array]:
@@ -315,7 +317,7 @@ class Pieces:
         try:
             joined = [np.concatenate(rows) for rows in zip(*parts, strict=True)]
         except ValueError:
-            return refusal(self.whole, 0, Code.INTERNAL, f"the model failed on this request: {PIECES_DIFFER}").rejection
+            return refusal(self.whole, 0, Code.INTERNAL, f"the model failed on this record: {PIECES_DIFFER}").rejection
         return Prediction(self.whole, joined, 0, self.carried)
 
     def _finish(self) -> list[Sequence[Array]]:

@@ -7,11 +7,11 @@
 | stop   | this process is done; nothing unsettled has been committed | `Stop` and its subclasses |
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Code(StrEnum):
@@ -42,6 +42,8 @@ class RowsLost(ValueError):
 
 # Faults of one run. They share a message between two processes (400 KiB), and each may say 200 characters.
 MOST_FAULTS = 256
+# Arrays of numpy, which this module does not import.
+Outputs = Sequence[Any]
 
 
 class RowFault(NamedTuple):
@@ -66,6 +68,9 @@ class RunFailure:
     loses_rows: bool = False  # an output had another number of rows than went in
     ended_host: bool = False  # the process that has the model died of this run or of another beside it, or was killed
     faults: Mapping[int, RowFault] = field(default_factory=dict)  # by row; the other rows can run
+    left: Collection[int] = ()  # rows that would have taken long, and did not run yet
+    # Of the rows that have no fault and were not left, in their order; None: they have not run, or in vain.
+    outputs: Outputs | None = field(default=None, compare=False)
 
     @property
     def for_log(self) -> str:
@@ -75,21 +80,32 @@ class RunFailure:
     @property
     def is_of_data(self) -> bool:
         """True if publishers are to blame for all of it: no model failed."""
-        return bool(self.faults) and all(fault.code is not Code.INTERNAL for fault in self.faults.values())
+        return self.is_of_rows and all(fault.code is not Code.INTERNAL for fault in self.faults.values())
+
+    @property
+    def is_of_rows(self) -> bool:
+        """True if single rows have no result."""
+        return bool(self.faults or self.left)
 
 
-def failure_of_rows(faults: Mapping[int, RowFault]) -> RunFailure:
-    """The failure of a run because of these rows, or of the first of very many: the others fail in the next run.
+def failure_of_rows(
+    faults: Mapping[int, RowFault], left: Collection[int] = (), outputs: Outputs | None = None
+) -> RunFailure:
+    """The failure of a run of which these rows have no result. Of very many faults it has the first; others are left.
 
-    It tells the first fault that no publisher is to blame for, else the first.
+    It tells the first fault that no publisher is to blame for, else the first. `outputs`: of the other rows.
     """
     rows = sorted(faults)
+    if not rows:
+        return RunFailure(f"{len(left)} rows wait", left=left, outputs=outputs)
     _, message, logged = min((faults[row] for row in rows), key=lambda fault: fault.code is not Code.INTERNAL)
     those = f"{len(rows)} row{'s' if len(rows) > 1 else ''} can have no result"
     return RunFailure(
         f"{those}: {message}",
         logged=f"{those}: {message if logged is None else logged}",
         faults={row: faults[row] for row in rows[:MOST_FAULTS]},
+        left=(*left, *rows[MOST_FAULTS:]),
+        outputs=outputs,
     )
 
 

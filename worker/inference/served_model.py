@@ -29,7 +29,7 @@ def load_served(
     from worker.inference.records.making import record_model  # noqa: PLC0415  # most workers serve tensors
 
     try:
-        served = record_model(loaded, model, batching, records, states)
+        served = record_model(loaded, model, batching, records, states, leaves_rows=True)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{model.path}: {refusal}") from refusal
     return served, replace(facts, signature=served.signature)

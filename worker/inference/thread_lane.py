@@ -128,8 +128,9 @@ class ThreadLane:
         self._batches_out += 1
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
-        """Put the halves of a failed batch at the head of the queue, in order."""
-        self._waiting.extendleft(reversed(halves))
+        """Put the halves of a failed batch at the head of the queue, in order; those that give way at its end."""
+        self._waiting.extendleft(reversed([half for half in halves if not half.gives_way]))
+        self._waiting.extend([half for half in halves if half.gives_way])
         self._batches_out += len(halves)
         for _ in halves:
             self._tokens.put(None)

@@ -3,6 +3,7 @@
 | a run gave                            | then |
 |---|---|
 | usable outputs                        | each record gets its own rows, or an error if these are not finite |
+| outputs of some rows, and faults      | the faulty rows' records are refused; rows that were left run later |
 | no outputs, because of single rows    | their records are refused at once, and the others run again without them |
 | no outputs, for several records       | the batch is halved, until the record on which the model fails is alone |
 | no outputs, for one record            | the device check holds its error until the device works |
@@ -29,7 +30,7 @@ from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.ordering.ledger import Answered, Place
 from worker.core.records import Array, ModelKey, Partition, Rejection, nothing_owed
-from worker.core.tensors.stacking import Split, each_alone, halve, reject, without_faults
+from worker.core.tensors.stacking import Split, each_alone, halve, parted, reject
 from worker.loop.conduct import Parts
 
 # Failures in a row before the device is probed, which costs one run of the warm-up batch. One bad request in a batch of
@@ -103,7 +104,7 @@ class Outcomes:
             if not split.is_of_data:
                 self._events.batch_ran(batch.rows, seconds, split.for_log)
             self._punctuality.failed(batch)
-            return self._smaller(batch, split)
+            return self._parted(finished, split, now) if split.is_of_rows else self._smaller(batch, split)
         self._events.batch_ran(batch.rows, seconds, None)
         self._batcher.ran(batch, seconds, now)
         self._answer_split(split)
@@ -189,25 +190,30 @@ class Outcomes:
                 answers.append((places, prediction.chunk.at, self._codec.write(prediction)))
         return answers
 
+    def _parted(self, finished: Finished, failure: RunFailure, now: float) -> Sequence[Batch]:
+        """Refuse the records of faulty rows, and answer those with results. Returns what runs again."""
+        batch, _, _, seconds = finished
+        assert batch is not None
+        done, outputs, rest, refused = parted(batch, failure)
+        if done is None and not refused:  # as if no row were named, so that nothing runs for ever
+            return self._smaller(batch, failure)
+        self.refuse_records(refused)  # the device check holds none, for they say nothing about the device
+        again = [] if rest is None else [rest._replace(gives_way=bool(failure.left))]
+        return again if done is None else [*again, *self.conclude(Finished(done, outputs, None, seconds), now)]
+
     def _smaller(self, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
         """The parts of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile.
 
-        Rows that failed alone are refused, and the others are one part. Otherwise halves, but single records where the
-        process ended: each failure costs a start of the model, and halves of 64 would take six. A record whose
-        partition was forgotten meanwhile does not run again.
+        Halves, but single records where the process ended: each failure costs a start of the model, and halves of 64
+        would take six. A record whose partition was forgotten meanwhile does not run again.
         """
-        if failure.faults:
-            rest, refused = without_faults(batch, failure.faults)
-            if refused:
-                self.refuse_records(refused)  # the device check holds none, for they say nothing about the device
-                return () if rest is None else (rest,)
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
         if failure.ended_host and not batch.is_alone:
             self.check.failed()
             return [one for one in each_alone(batch) if self._ledger.knows(one.chunks[0].place(0).places)]
-        may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows)
+        may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows or bool(failure.left))
         if sum(map(len, batch.chunks)) == 1 and not may_be_cut:
             self.check.failed(reject(batch.chunks[0], failure))
             return ()
@@ -221,7 +227,7 @@ class Outcomes:
         if failure is not None:
             raise ModelBroken(
                 f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
-                "deployment is broken; the requests that failed with it are unanswered and will be read again."
+                "deployment is broken; what failed with it is unanswered and will be read again."
             )
         self.refuse_records(self.check.cleared())
 

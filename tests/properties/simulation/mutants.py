@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.chunk import Batch, Chunk, Pieces, Prediction
+from worker.core.chunk import Batch, Chunk, Finished, Pieces, Prediction
 from worker.core.failures import RunFailure
 from worker.core.ordering.ledger import Answered, Line, OffsetLedger, Places, Stretch, stretches_of
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
@@ -179,7 +179,7 @@ def _doubt_nothing(_: ExactlyOnce, __: Partition) -> bool:
 
 # A host that ends
 
-_smaller = Outcomes._smaller
+_smaller, _parted = Outcomes._smaller, Outcomes._parted
 
 
 def _blame_all(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
@@ -205,16 +205,21 @@ def _lose_what_ran_beside(self: Outcomes, batch: Batch, failure: RunFailure) -> 
 # Rows that fail alone
 
 
-def _run_the_first_rows_again(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+def _run_the_first_rows_again(self: Outcomes, finished: Finished, failure: RunFailure, now: float) -> Sequence[Batch]:
     """The rest of a batch has the feeds of its first rows, and so a refused record's."""
-    again = _smaller(self, batch, failure)
-    if not failure.faults:
-        return again
-    return [one._replace(feeds={name: array[: one.rows] for name, array in batch.feeds.items()}) for one in again]
+    again = _parted(self, finished, failure, now)
+    feeds = finished.batch.feeds if finished.batch else {}
+    return [one._replace(feeds={name: array[: one.rows] for name, array in feeds.items()}) for one in again]
 
 
-def _run_faults_for_ever(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
-    return [batch] if failure.faults else _smaller(self, batch, failure)
+def _mix_up_the_outputs(self: Outcomes, finished: Finished, failure: RunFailure, now: float) -> Sequence[Batch]:
+    outputs = None if failure.outputs is None else [np.roll(output, 1, axis=0) for output in failure.outputs]
+    return _parted(self, finished, replace(failure, outputs=outputs), now)
+
+
+def _run_faults_for_ever(self: Outcomes, finished: Finished, failure: RunFailure, now: float) -> Sequence[Batch]:
+    assert finished.batch is not None
+    return [finished.batch] if failure.faults else _parted(self, finished, failure, now)
 
 
 # States
@@ -307,8 +312,9 @@ A_HOST_ENDS = (
     Mutant("records that ran with the killer are lost", Outcomes, "_smaller", _lose_what_ran_beside, KILLERS),
 )
 ROWS_FAIL = (
-    Mutant("a record has the row of one that failed beside it", Outcomes, "_smaller", _run_the_first_rows_again),
-    Mutant("rows that failed run for ever", Outcomes, "_smaller", _run_faults_for_ever),
+    Mutant("a record has the row of one that failed beside it", Outcomes, "_parted", _run_the_first_rows_again),
+    Mutant("a record beside a faulty one has another's outputs", Outcomes, "_parted", _mix_up_the_outputs, SCHEDULES),
+    Mutant("rows that failed run for ever", Outcomes, "_parted", _run_faults_for_ever),
 )
 AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 from unittest import mock
 
-from tests.builders import ENDED, FAULTY, HANGING, KILLER, NONSENSE, POISON, SHORT
+from tests.builders import ENDED, FAULTY, HANGING, KILLER, LARGE, NONSENSE, POISON, SHORT
 from tests.chunks import P0, P1, Q0, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
@@ -309,7 +309,7 @@ class Play:
         if self._dice.random() < 0.6:
             return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.choice([1, 1, 1, 2, 5]))))
         bad = [floats(POISON), floats(1.0, NONSENSE), floats(FAULTY), floats(SHORT), b"odd", b"", None, SILENT]
-        return self._dice.choice(bad)
+        return self._dice.choice([*bad, floats(LARGE), floats(LARGE, 1.0)])
 
     def _any_setup(self, is_exact: bool) -> Setup:  # noqa: FBT001  # which of two worlds it is
         lanes = self._dice.randint(1, 2)

@@ -11,10 +11,10 @@ import pytest
 
 from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stacker
 from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, cut
-from worker.core.failures import Code, RowFault, RunFailure
+from worker.core.failures import Code, RowFault, RunFailure, failure_of_rows
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.many_inputs import MANY
-from worker.core.tensors.stacking import VALUE_NOT_TAKEN, Split, Stacker, halve, reject, without_faults
+from worker.core.tensors.stacking import VALUE_NOT_TAKEN, Split, Stacker, halve, parted, reject
 
 
 def answer(piece: Chunk, *values: float) -> Prediction:
@@ -156,11 +156,12 @@ def test_a_batch_without_its_faults_has_the_rows_of_the_other_records() -> None:
     alone = stacked._replace(states={"before": np.arange(8.0).reshape(8, 1)}, is_alone=True)
     no, first = RowFault(Code.INTERNAL, "no"), RowFault(Code.INVALID_ARGUMENT, "first")
 
-    rest, refused = without_faults(alone, {4: no, 3: first, 7: no, 8: no})
+    done, _, rest, refused = parted(alone, failure_of_rows({4: no, 3: first, 7: no, 8: no}))
 
     assert [(offsets([one.chunk])[one.at], one.rejection.message) for one in refused] == [(3, "first"), (5, "no")]
     assert guilty(refused) == [3, 5]
     assert [one.rejection.code for one in refused] == [first.code, no.code]
+    assert done is None
     assert rest is not None
     assert (offsets(rest.chunks), rest.rows, rest.is_alone) == ([1, 2, 4], 4, True)
     assert rest.feeds["x"].tolist() == [[1], [1], [2], [4]]
@@ -169,9 +170,27 @@ def test_a_batch_without_its_faults_has_the_rows_of_the_other_records() -> None:
 
 def test_a_batch_of_which_every_record_has_a_fault_leaves_none() -> None:
     """Each record is refused."""
-    rest, refused = without_faults(batch(chunk(1, 2)), dict.fromkeys(range(2), RowFault(Code.INTERNAL, "no")))
+    faults = dict.fromkeys(range(2), RowFault(Code.INTERNAL, "no"))
 
-    assert (rest, guilty(refused)) == (None, [1, 2])
+    done, _, rest, refused = parted(batch(chunk(1, 2)), failure_of_rows(faults))
+
+    assert (done, rest, guilty(refused)) == (None, None, [1, 2])
+
+
+def test_a_record_has_its_rows_of_the_outputs_or_runs_again() -> None:
+    """The outputs are of the rows without a fault that were not left. A record with one of several left runs again."""
+    stacked = batch(chunk(1, 2, rows=[2, 1]), chunk(3, rows=3), chunk(4, 5))
+    ran = [np.array([[10.0], [11], [30], [32], [50]])]  # rows 0, 1, 3, 5 and 7
+    failure = failure_of_rows({2: RowFault(Code.INTERNAL, "no")}, (4, 6, 9), ran)
+
+    done, outputs, rest, refused = parted(stacked, failure)
+
+    assert guilty(refused) == [2]
+    assert done is not None
+    assert rest is not None
+    assert (offsets(done.chunks), done.rows, done.feeds["x"].tolist()) == ([1, 5], 3, [[1], [1], [5]])
+    assert [output.tolist() for output in outputs] == [[[10], [11], [50]]]
+    assert (offsets(rest.chunks), rest.rows, rest.feeds["x"].tolist()) == ([3, 4], 4, [[3], [3], [3], [4]])
 
 
 def test_texts_are_cut_between_rows() -> None:
@@ -199,7 +218,7 @@ def test_one_rejected_piece_rejects_the_record() -> None:
     assert reassembly.collect(pieces[2], answer(pieces[2], 30)) is None
 
     assert stacker().stack(pieces[2:], ClosedBy.SIZE) == (None, [])
-    assert wrong.message == "the model failed on this request: poisoned"
+    assert wrong.message == "the model failed on this record: poisoned"
     assert reject(one(0, 1), RunFailure("no", Code.INVALID_ARGUMENT)).rejection.message == f"{VALUE_NOT_TAKEN}: no"
     assert wrong.code is Code.RESOURCE_EXHAUSTED
     assert wrong.record.offset == 9

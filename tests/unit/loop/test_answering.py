@@ -9,7 +9,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from tests.builders import CONDUCT, FAULT, FAULTY, NONSENSE, POISON, POLICY, SHORT, World, names, rows_model, sources
+from tests.builders import (
+    CONDUCT,
+    FAULT,
+    FAULTY,
+    LARGE,
+    NONSENSE,
+    POISON,
+    POLICY,
+    SHORT,
+    World,
+    names,
+    rows_model,
+    sources,
+)
 from tests.chunks import P0, floats, offsets, record, signature
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RowFault, RunFailure, TooManyRejections
@@ -141,19 +154,45 @@ def test_a_success_proves_the_device_without_a_probe() -> None:
     assert world.answered("error") == names(0)
 
 
-def test_rows_that_fail_alone_cost_one_more_run_and_no_proof_of_the_device() -> None:
-    """Their records are refused at once, and the others run again as one batch."""
+def test_rows_that_fail_alone_cost_no_run_and_no_proof_of_the_device() -> None:
+    """Their records are refused at once, and the others have their results of the one run."""
     world = world_of()
     world.broker.append(record(0), record(1, FAULTY), record(2, 2.0, FAULTY), record(3))
 
     world.turn_for(0.1)
 
-    assert [offsets(batch.chunks) for batch in world.lanes.ran] == [[0, 1, 2], [0], [3]]
+    assert [offsets(batch.chunks) for batch in world.lanes.ran] == [[0, 1, 2], [3]]
     assert world.answered() == names(0, 1, 2, 3)
     assert world.answered("error") == names(1, 2)
     assert {(one.code, one.message) for one in world.events.rejections} == {(Code.INVALID_ARGUMENT, FAULT)}
     assert world.events.counted["failed"] == 0  # the operator hears of rejections, and of no failed inference
     assert world.lanes.probes == 0
+
+
+def test_rows_that_were_left_run_behind_others() -> None:
+    """Their neighbours are answered meanwhile, and each is answered once."""
+    world = world_of(order="none")
+    world.broker.append(record(0, LARGE), record(1), record(2, LARGE), record(3, FAULTY))
+    world.broker.append(*[record(at) for at in range(4, 8)])
+
+    world.turn_for(0.1)
+
+    assert [offsets(batch.chunks) for batch in world.lanes.ran] == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 2], [2]]
+    assert [batch.gives_way for batch in world.lanes.ran] == [False, False, True, True]
+    assert sorted(world.answered()) == names(*range(8))
+    assert world.answered("error") == names(3)
+    assert world.events.counted["failed"] == 0
+
+
+def test_a_record_of_which_one_row_is_always_left_is_cut() -> None:
+    """A run that answers nobody may not be repeated for ever."""
+    world = world_of()
+    world.broker.append(record(0, 1.0, LARGE), record(1))
+
+    world.turn_for(0.1)
+
+    assert world.answered("ok") == names(0, 1)
+    assert len(world.lanes.ran) == 4
 
 
 def test_a_batch_of_nothing_but_faults_leaves_nothing_to_run() -> None:
@@ -257,7 +296,7 @@ def test_answers_refused_when_they_are_written_count_as_rejections(exactly_once:
     world.turn_for(1.0)
     world.broker.append(record(5, large))
 
-    with pytest.raises(TooManyRejections, match="3 requests in a row were rejected, the last one requests/0/5"):
+    with pytest.raises(TooManyRejections, match="3 records in a row were rejected, the last one requests/0/5"):
         world.turn_for(1.0)
 
 
@@ -271,7 +310,7 @@ def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> 
     world.broker.append(*[record(at, value=b"odd") for at in (1, 2, 3)])
     world.turn_for(0.1)
 
-    with pytest.raises(TooManyRejections, match="3 requests in a row"):
+    with pytest.raises(TooManyRejections, match="3 records in a row"):
         world.turn_for(1.0)
 
 

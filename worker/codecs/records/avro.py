@@ -75,7 +75,7 @@ class AvroRecords:
             if types.values_in(types.root) > MOST_VALUES:
                 raise Reject(f"{self._name} has more than {MOST_VALUES:,} values in a record")
             self._read = _Readers(types, self._budget).of(types.root, wanted_of(wanted))
-        except (LookupError, RecursionError) as error:
+        except RecursionError as error:
             raise Reject(f"{self._name} cannot be read as an Avro schema") from error
 
     def read(self, value: bytes, frame: Frame) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class _Readers:
         self._compiled = 0  # fields
 
     def of(self, kind: Type, wanted: Wanted) -> Read:
-        """The function that reads a value of this type. Raises `LookupError`."""
+        """The function that reads a value of this type."""
         match kind:
             case str():
                 return READS.get(kind) or self._named(kind, wanted)
@@ -149,7 +149,7 @@ class _Readers:
         return compiled(steps) if self._compiled <= MOST_COMPILED else record(steps)
 
     def skip(self, kind: Type) -> Skip:
-        """The function that goes over a value of this type. Raises `LookupError`."""
+        """The function that goes over a value of this type."""
         match kind:
             case str():
                 return SKIPS.get(kind) or self._named_skip(kind)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.chunk import Batch, Chunk, Prediction, Refused, cut, records_of, refusal, without
-from worker.core.failures import Code, RowFault, RowsLost, RunFailure
+from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.many_inputs import MANY
 from worker.core.tensors.room import Rooms, own_room
@@ -27,7 +27,7 @@ from worker.core.tensors.specs import TensorSpec
 SMALL = 1024
 FEW = 10_000  # elements: 1.2 µs where `all` takes 2.4; from 50,000 on a search in bytes takes longer (2026-11)
 # The operator's own message follows it.
-VALUE_NOT_TAKEN = "the model does not take a value of this request"
+VALUE_NOT_TAKEN = "the model does not take a value of this record"
 
 
 class Split(NamedTuple):
@@ -174,21 +174,42 @@ def each_alone(batch: Batch) -> list[Batch]:
     return batches
 
 
-def without_faults(batch: Batch, faults: Mapping[int, RowFault]) -> tuple[Batch | None, list[Refused]]:
-    """The batch without the records that have one of these rows, and their refusals, which say a record's first fault.
+class Parted(NamedTuple):
+    """A batch of which some rows have no result: the records with results, the ones to run again, and refusals."""
 
-    None: no record is left. Faults of rows that the batch does not have are ignored. Arrays are copies.
+    done: Batch | None
+    outputs: Sequence[Array]  # of `done`
+    rest: Batch | None
+    refused: list[Refused]
+
+
+def parted(batch: Batch, failure: RunFailure) -> Parted:
+    """The batch in parts. A record with several rows is refused for its first fault, and runs again for a row left.
+
+    Rows that the batch does not have are ignored. Arrays are copies.
     """
-    owner = _owners(batch.chunks)
-    why = {int(owner[row]): faults[row] for row in sorted(faults.keys() & range(batch.rows), reverse=True)}
+    owner, rows = _owners(batch.chunks), range(batch.rows)
+    why = {int(owner[row]): failure.faults[row] for row in sorted(failure.faults.keys() & rows, reverse=True)}
     records = records_of(batch.chunks)
     refused = [refusal(*records[at], why[at].code, why[at].message) for at in sorted(why)]
-    kept, rows = without(batch.chunks, why), np.flatnonzero(~np.isin(owner, [*why]))
+    if failure.outputs is None:
+        return Parted(None, (), _without(batch, owner, why), refused)
+    again = {int(owner[row]) for row in {*failure.left} & {*rows}} - why.keys()
+    gone = {*failure.faults, *failure.left}
+    taken = ~np.isin(owner[[row for row in rows if row not in gone]], [*why, *again])
+    outputs = failure.outputs if taken.all() else [output[taken] for output in failure.outputs]
+    rest = _without(batch, owner, set(range(len(records))) - again)
+    return Parted(_without(batch, owner, {*why, *again}), outputs, rest, refused)
+
+
+def _without(batch: Batch, owner: Array, records: Collection[int]) -> Batch | None:
+    """The batch without these records, by their index; None: no record is left. `owner`: the record of each row."""
+    kept, rows = without(batch.chunks, records), np.flatnonzero(~np.isin(owner, [*records]))
     if not kept:
-        return None, refused
+        return None
     feeds = {name: array[rows] for name, array in batch.feeds.items()}
     states = {name: array[rows] for name, array in batch.states.items()}
-    return batch._replace(chunks=kept, feeds=feeds, rows=len(rows), states=states), refused
+    return batch._replace(chunks=kept, feeds=feeds, rows=len(rows), states=states)
 
 
 def _owners(chunks: Sequence[Chunk]) -> Array:
@@ -216,5 +237,5 @@ def _are_small_and_finite(arrays: Sequence[Array]) -> bool:
 
 def reject(one: Chunk, failure: RunFailure) -> Refused:
     """The refusal of a record on which the model fails even alone."""
-    why = VALUE_NOT_TAKEN if failure.code is Code.INVALID_ARGUMENT else "the model failed on this request"
+    why = VALUE_NOT_TAKEN if failure.code is Code.INVALID_ARGUMENT else "the model failed on this record"
     return refusal(one, 0, failure.code, f"{why}: {failure.message}")

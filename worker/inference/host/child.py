@@ -161,18 +161,20 @@ class Host:
         self._begun[number] = began
         outcome = self._model.probe() if feeds is None else self._model.run(self._feeds(feeds))
         seconds = (self._clock() - began) / 1e9
-        if isinstance(outcome, RunFailure):
-            send(self._channel, (number, seconds, outcome))
+        failure, given = (outcome, outcome.outputs) if isinstance(outcome, RunFailure) else (None, outcome)
+        if given is None:
+            send(self._channel, (number, seconds, None, failure))
             return
-        outputs = [packed(output) for output in outcome]
+        failure = failure and replace(failure, outputs=None)
+        outputs = [packed(output) for output in given]
         size = room_for(outputs)
         if size <= room:
-            send(self._channel, (number, seconds, put(outputs, self._memory.bytes[start : start + room])))
+            send(self._channel, (number, seconds, put(outputs, self._memory.bytes[start : start + room]), failure))
             return
         fd = os.memfd_create("inference-outputs")
         try:
             os.ftruncate(fd, size)
-            ran: Ran = (number, seconds, put(outputs, SharedMemory(fd).bytes))
+            ran: Ran = (number, seconds, put(outputs, SharedMemory(fd).bytes), failure)
             socket.send_fds(self._channel, [pickle.dumps(ran)], [fd])
         finally:
             os.close(fd)

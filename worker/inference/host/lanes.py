@@ -1,6 +1,7 @@
 """The inference lanes of a host: a process that has the model, whose death is a failed run of what it held.
 
     loop ── submit ──▶ [ waiting ] ────job────▶ host: lane 1..n ──▶ outputs in shared memory ── finished ──▶ loop
+                       [ that give way ]           ┊
                        [ to run alone ]            ┊
                               ▲                    ┊ it ends: what it had begun has failed, a fresh one starts,
                               └── each record ── loop       and what was not begun waits again
@@ -8,6 +9,8 @@
 The records of batches that a host had begun when it ended may be innocent. So each runs alone, with no other beside it,
 until the one is known that ends a host again (`loop/outcomes.py`). Other batches go on between them, so that other
 partitions wait for no more than a host's start.
+
+Batches that give way have rows that take long, such as very large pictures. The host has one of them at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil
 
@@ -84,8 +87,10 @@ class HostLanes:
         self._numbers = list(range(lanes + MOST_AHEAD))
         self._waiting: deque[_Run] = deque()
         self._alone: deque[_Run] = deque()
+        self._giving_way: deque[_Run] = deque()
         self._given: dict[int, _Run] = {}  # by the numbers of their jobs, in the order given
         self._turn = 0  # batches that may go before the next one that runs alone
+        self._way = 0  # or before the next one that gives way
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
@@ -99,8 +104,8 @@ class HostLanes:
 
     @property
     def in_flight(self) -> int:
-        """Batches submitted and not yet fetched by `finished`, without those that wait until they may run alone."""
-        return self._out - sum(run.batch is not None for run in self._alone)
+        """Batches submitted and not yet fetched by `finished`, without those that let others go first."""
+        return self._out - sum(run.batch is not None for run in self._alone) - len(self._giving_way)
 
     @property
     def more_ahead(self) -> int:
@@ -127,7 +132,7 @@ class HostLanes:
 
     @property
     def _is_awaited(self) -> bool:
-        return bool(self._given or self._waiting or self._alone)
+        return bool(self._given or self._waiting or self._alone or self._giving_way)
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others."""
@@ -136,9 +141,13 @@ class HostLanes:
         self._give()
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
-        """Put the parts of a failed batch at the head of the queue, in order. Those that run alone have their own."""
+        """Put the parts of a failed batch at the head of the queue, in order.
+
+        Those that run alone, and those that give way, have queues of their own.
+        """
         self._out += len(halves)
-        self._waiting.extendleft(reversed([_Run(half) for half in halves if not half.is_alone]))
+        self._waiting.extendleft(reversed([_Run(half) for half in halves if not (half.is_alone or half.gives_way)]))
+        self._giving_way += [_Run(half) for half in halves if half.gives_way]
         self._alone += [_Run(half, is_alone=True, is_after_hang=self._hung) for half in halves if half.is_alone]
         self._give()
 
@@ -164,6 +173,7 @@ class HostLanes:
         """Drop waiting items and end the host. It is killed if it does not end within `timeout` seconds."""
         self._waiting.clear()
         self._alone.clear()
+        self._giving_way.clear()
         self._keeper.close(timeout)
 
     # To the host
@@ -182,9 +192,15 @@ class HostLanes:
                 return None
             self._turn = self._most
             return self._alone.popleft()
-        if not self._waiting or len(self._given) >= self._most:
+        if len(self._given) >= self._most:
+            return None
+        if self._giving_way and not (self._way and self._waiting) and not any(map(_gives_way, self._given.values())):
+            self._way = self._most
+            return self._giving_way.popleft()
+        if not self._waiting:
             return None
         self._turn -= self._turn > 0
+        self._way -= self._way > 0
         return self._waiting.popleft()
 
     def _send(self, run: _Run) -> None:
@@ -239,26 +255,31 @@ class HostLanes:
         self._give()
 
     def _ran(self, ran: Ran, elsewhere: SharedMemory | None) -> None:
-        number, seconds, outcome = ran
+        number, seconds, places, failure = ran
         run = self._given.pop(number)
         self._begun[number] = 0
         self._numbers.append(number)
         self._moved_at = self._clock()
-        if isinstance(outcome, RunFailure):
-            if outcome.code is Code.RESOURCE_EXHAUSTED and run.has_company:  # alone it may have enough memory
+        if places is None:
+            assert failure is not None
+            if failure.code is Code.RESOURCE_EXHAUSTED and run.has_company:  # alone it may have enough memory
                 self._alone.append(_Run(run.batch, is_alone=True))
             else:
-                self._finish(run, seconds, failure=outcome)
+                self._finish(run, seconds, failure=failure)
             return
         self._longest = max(self._longest, seconds)
         self._usual += NEWEST * (seconds - self._usual)
         if elsewhere is not None:
             rows = 1 if run.batch is None else run.batch.rows
-            self._outputs = len(outcome)
-            self._row_bytes = max(self._row_bytes, ceil(sum(size for _, _, _, size in outcome) / rows))
+            self._outputs = len(places)
+            self._row_bytes = max(self._row_bytes, ceil(sum(size for _, _, _, size in places) / rows))
         content = run.room if elsewhere is None else elsewhere.bytes
         assert content is not None
-        self._finish(run, seconds, outputs=[get(place, content) for place in outcome])
+        outputs = [get(place, content) for place in places]
+        if failure is None:
+            self._finish(run, seconds, outputs)
+        else:
+            self._finish(run, seconds, failure=replace(failure, outputs=outputs))
 
     def _finish(
         self, run: _Run, seconds: float, outputs: Sequence[Array] | None = None, failure: RunFailure | None = None
@@ -316,3 +337,7 @@ class HostLanes:
                 again.append(run)
         self._waiting.extendleft(reversed([run for run in again if not run.is_alone]))
         self._alone.extendleft(reversed([run for run in again if run.is_alone]))
+
+
+def _gives_way(run: _Run) -> bool:
+    return run.batch is not None and run.batch.gives_way

@@ -74,9 +74,10 @@ Places = dict[str | tuple[str, ...], Place]
 # size in bytes.
 Job = tuple[int, Places | None, int, int]
 
-# The end of one run: its number, how many seconds it took, and the outputs or the failure. Outputs that are longer than
-# their room are in a memory of their own, whose descriptor comes with the message.
-Ran = tuple[int, float, list[Place] | RunFailure]
+# The end of one run: its number, how many seconds it took, and the outputs, the failure, or both where only some rows
+# have outputs. Outputs that are longer than their room are in a memory of their own, whose descriptor comes with the
+# message.
+Ran = tuple[int, float, list[Place] | None, RunFailure | None]
 
 Message = Loaded | CannotLoad | Broken | Ran
 

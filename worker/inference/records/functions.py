@@ -109,9 +109,13 @@ class MadeInputs:
         if isinstance(together, list):
             return self._judged(len(records), together)
         rows = [tried(self._of_record, record) for record in records]
-        if faults := {row: one for row, one in enumerate(rows) if isinstance(one, RowFault)}:
+        faults = {row: one for row, one in enumerate(rows) if isinstance(one, RowFault)}
+        well = [row for row in range(len(rows)) if row not in faults]
+        if not well:
             return Prepared({}, faults)
-        return self._judged(len(rows), [_joined(column) for column in zip(*rows, strict=True)])
+        arrays = [_joined(column) for column in zip(*[rows[row] for row in well], strict=True)]
+        columns, wrong, _ = self._judged(len(well), arrays)
+        return Prepared(columns, {**faults, **{well[at]: fault for at, fault in wrong.items()}})
 
     def _of_batch(self, records: Sequence[Any]) -> list[Array]:
         return self._arrays(self._function.call([copied(record) for record in records]), len(records))
@@ -141,14 +145,18 @@ class MadeInputs:
         return arrays
 
     def _judged(self, rows: int, arrays: Sequence[Array | Sequence[Array]]) -> Prepared:
-        """These inputs, or the rows that hold NaN or infinity."""
+        """These inputs, without the rows that hold NaN or infinity."""
         faults = dict[int, RowFault]()
         if self._refuse_non_finite:
             for spec, array in zip(self.makes.values(), arrays, strict=True):
                 if spec.is_float and not _is_finite(array):
                     fault = RowFault(Code.INVALID_ARGUMENT, f"input {spec.name}: holds NaN or infinity")
                     faults |= {row: fault for row in range(rows) if not np.isfinite(array[row]).all()}
-        return Prepared({} if faults else dict(zip(self.makes, map(Column, arrays), strict=True)), faults)
+        columns = dict(zip(self.makes, map(Column, arrays), strict=True))
+        if faults:
+            well = [row for row in range(rows) if row not in faults]
+            columns = {name: column.of(well) for name, column in columns.items()}
+        return Prepared(columns, faults)
 
 
 class MadeAnswer:

@@ -27,11 +27,17 @@ def record_model(
     batching: BatchingSettings,
     records: RecordsSettings,
     states: Mapping[str, str],
+    *,
+    leaves_rows: bool = False,
 ) -> RecordModel:
-    """The model of records that is made of a loaded one. Raises `BadConfiguration`."""
+    """The model of records that is made of a loaded one. Raises `BadConfiguration`.
+
+    `leaves_rows`: a run may leave rows that take long to a later one, if each record is one row.
+    """
+    leaves_rows = leaves_rows and records.rows is None
     folder = folder_of(model.path)
     functions = Functions(None, None) if records.functions is None else functions_in(records.functions)
-    parts = _Parts(loaded, model, records, states, folder, functions)
+    parts = _Parts(loaded, model, records, states, folder, functions, leaves_rows)
     return RecordModel(
         loaded,
         list(parts.preparations()),
@@ -51,10 +57,11 @@ class _Parts(NamedTuple):
     states: Mapping[str, str]
     folder: Folder | None
     functions: Functions
+    leaves_rows: bool
 
     def preparations(self) -> Iterator[Preparation]:
         """The inputs that are made of texts, then pictures, then by a function."""
-        loaded, model, records, states, folder, functions = self
+        loaded, model, records, states, folder, functions, _ = self
         inputs, made = loaded.signature.inputs, {*records.inputs, *states}
         if records.text is not None:
             # The cores have little else to do while a GPU runs the model.
@@ -65,7 +72,8 @@ class _Parts(NamedTuple):
         if records.image is not None:
             rest = [spec for spec in inputs if spec.name not in made]
             processor = None if folder is None else folder.image_preprocessing
-            images = images_of(rest, records.image, processor, model.intra_op_num_threads)
+            threads = model.intra_op_num_threads
+            images = images_of(rest, records.image, processor, threads, leaves_rows=self.leaves_rows)
             made |= {*images.makes}
             yield images
         if functions.inputs is not None:
@@ -74,7 +82,7 @@ class _Parts(NamedTuple):
 
     def conclusions(self) -> Iterator[Conclusion]:
         """The fields that the table names, else the folder. A function's answer has only those of the table beside."""
-        loaded, model, records, states, folder, functions = self
+        loaded, model, records, states, folder, functions, _ = self
         outputs = [spec for spec in loaded.signature.outputs if spec.name not in states.values()]
         entries = {name: entry for name, entry in records.answer.items() if name != KEEP}
         labels: tuple[str, ...] = ()

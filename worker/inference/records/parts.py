@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from worker.core.failures import RowFault
 from worker.core.records import Array, Value
 from worker.core.tensors.specs import TensorSpec
@@ -25,12 +27,21 @@ class Column(NamedTuple):
     rows: Array | Sequence[Array]
     pad: Value | None = None
 
+    def of(self, rows: Sequence[int]) -> Column:
+        """The column of these rows only."""
+        own = self.rows
+        return Column(own[rows] if isinstance(own, np.ndarray) else [own[row] for row in rows], self.pad)
+
 
 class Prepared(NamedTuple):
-    """The inputs made from a batch, by name, and the rows of which none could be made. Their entries do not count."""
+    """The inputs made from a batch, by name, without the rows that have faults, and without those that are left.
+
+    Rows are left that would take long: they are prepared in a later run, so that other batches go before them.
+    """
 
     columns: Mapping[str, Column]
     faults: Mapping[int, RowFault] = {}
+    left: Collection[int] = ()
 
 
 class Preparation(Protocol):
@@ -45,7 +56,7 @@ class Preparation(Protocol):
         """The model's inputs that are made."""
 
     def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
-        """Make the inputs of these rows. The feeds are object arrays of shape (rows,)."""
+        """Make the inputs of these rows: of one at least, or a fault. The feeds are object arrays of shape (rows,)."""
 
 
 class RowsFailed(Exception):

@@ -1,7 +1,7 @@
 """A model of records: a loaded model whose inputs are prepared from records, and whose outputs become fields.
 
     feeds ── preparations ──▶ columns ── rows of about one length ──▶ runs ──▶ outputs ── conclusions ──▶ fields
-                 └───────────────────── rows that failed: a `RunFailure` with their faults ────────────────┘
+                 └── rows that failed, or that are left for later: a `RunFailure` that has the others' fields ──┘
 
 A batch is one run unless its rows are of unequal lengths. It is made before the first record comes; then it owns
 nothing that changes, so several lanes may call `run` at once.
@@ -32,8 +32,17 @@ RUN_ON_CPU, RUN_ON_GPU = 32, 4096
 Feeds = Mapping[str, Array]
 
 
+class _Ready(NamedTuple):
+    """The rows of a batch that are prepared, by their index there, and the inputs made of them."""
+
+    rows: Sequence[int]
+    columns: Mapping[str, Column]
+    faults: dict[int, RowFault]  # of other rows
+    left: Sequence[int]
+
+
 class _Run(NamedTuple):
-    """Some rows of a batch, and the model's inputs for them. `rows` None: all."""
+    """Some of the rows that are ready, by their index among these, and the model's inputs for them. None: all."""
 
     rows: Sequence[int] | None
     feeds: Feeds
@@ -73,7 +82,7 @@ class RecordModel:
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """Run a batch of records: the fields of their answers, in the order of the signature's outputs, or the failure.
 
-        If single rows have faults, the failure names them, and the others did not run, or their outputs are dropped.
+        If single rows have faults, or are left for a later run, the failure names them, and has the others' fields.
         Raises `DeviceLost`.
         """
         try:
@@ -84,30 +93,47 @@ class RecordModel:
             return run_failure(error)
 
     def _run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
+        count = len(next(iter(feeds.values())))
+        rows, columns, faults, left = self._ready(feeds, count)
+        if len(rows) < count:
+            if not rows:
+                return failure_of_rows(faults, left)
+            feeds = {name: array[rows] for name, array in feeds.items()}
+        done: list[int] = []
+        results: list[Sequence[Array]] = []
+        for run in self._runs(feeds, columns, len(rows)):
+            own = range(len(rows)) if run.rows is None else run.rows
+            outputs = self._model.run(run.feeds)
+            failure = outputs if isinstance(outputs, RunFailure) else self._lost(outputs, len(own))
+            if failure is not None:
+                return failure_of_rows(faults, left) if faults else failure
+            wrong, fields = self._concluded(run, outputs, feeds)  # type: ignore[arg-type]  # no failure
+            faults |= {rows[own[at]]: fault for at, fault in wrong.items()}
+            if len(wrong) < len(own):
+                done += [own[at] for at in range(len(own)) if at not in wrong] if wrong else own
+                results.append(fields)
+        joined = _in_order(results, done)
+        return failure_of_rows(faults, left, joined) if faults or left or joined is None else joined
+
+    def _ready(self, feeds: Feeds, count: int) -> _Ready:
+        """Prepare the rows: each preparation takes those that the ones before it could prepare."""
+        rows: Sequence[int] = range(count)
         columns: dict[str, Column] = {}
         faults: dict[int, RowFault] = {}
+        left: list[int] = []
         for preparation in self._preparations:
-            prepared = preparation.prepare(feeds)
+            own = feeds if len(rows) == count else {name: array[rows] for name, array in feeds.items()}
+            prepared = preparation.prepare(own)
+            if gone := {*prepared.faults, *prepared.left}:
+                faults |= {rows[at]: fault for at, fault in prepared.faults.items()}
+                left += [rows[at] for at in prepared.left]
+                well = [at for at in range(len(rows)) if at not in gone]
+                rows = [rows[at] for at in well]
+                columns = {name: column.of(well) for name, column in columns.items()}
+                if not rows:
+                    break
             columns |= prepared.columns
-            faults = {**prepared.faults, **faults}
-        if faults:
-            return failure_of_rows(faults)
-        count = len(next(iter(feeds.values())))
-        runs = self._runs(feeds, columns, count)
-        results: list[Sequence[Array]] = []
-        for run in runs:
-            outputs = self._model.run(run.feeds)
-            rows = range(count) if run.rows is None else run.rows
-            failure = outputs if isinstance(outputs, RunFailure) else self._lost(outputs, len(rows))
-            if failure is not None:
-                return failure
-            results.append(self._concluded(run, outputs, feeds, rows, faults))  # type: ignore[arg-type]  # no failure
-        if faults:
-            return failure_of_rows(faults)
-        if len(runs) == 1 and runs[0].rows is None:
-            return results[0]
-        places = np.argsort(np.concatenate([np.array(run.rows) for run in runs]))
-        return [np.concatenate(parts)[places] for parts in zip(*results, strict=True)]
+        return _Ready(rows, columns, faults, sorted(left))
 
     def _lost(self, outputs: Sequence[Array], rows: int) -> RunFailure | None:
         """The failure of a run with an output of another number of rows."""
@@ -117,23 +143,27 @@ class RecordModel:
         return None
 
     def _concluded(
-        self, run: _Run, outputs: Sequence[Array], feeds: Feeds, rows: Sequence[int], faults: dict[int, RowFault]
-    ) -> Sequence[Array]:
-        """The fields of a run's rows; faults by the row of the batch."""
+        self, run: _Run, outputs: Sequence[Array], feeds: Feeds
+    ) -> tuple[Mapping[int, RowFault], Sequence[Array]]:
+        """The faults by the run's row, and the fields of its other rows."""
         named = dict(zip(self._outputs, outputs, strict=True))
         served = {
             spec.name: feeds[spec.name] if run.rows is None else feeds[spec.name][run.rows] for spec in self._served
         }
         given = {**run.feeds, **served}
-        fields: list[Array] = []
-        for conclusion in self._conclusions:
+        faults: dict[int, RowFault] = {}
+        rows = list(range(len(outputs[0])))
+        while rows:
             try:
-                fields.append(conclusion.conclude(named, given))
+                fields = [conclusion.conclude(named, given) for conclusion in self._conclusions]
             except RowsFailed as failed:
-                for row, fault in failed.faults.items():
-                    faults.setdefault(rows[row], fault)
-                fields.append(np.empty(len(rows)))
-        return [*fields, *[named[spec.name] for spec in self._states]]
+                faults |= {rows[at]: fault for at, fault in failed.faults.items()}
+                well = [at for at in range(len(rows)) if at not in failed.faults]
+                rows = [rows[at] for at in well]
+                named, given = ({name: array[well] for name, array in some.items()} for some in (named, given))
+            else:
+                return faults, [*fields, *[named[spec.name] for spec in self._states]]
+        return faults, ()
 
     def _runs(self, feeds: Feeds, columns: Mapping[str, Column], count: int) -> Sequence[_Run]:
         """The runs of a batch: one, unless its rows have unequal shapes."""
@@ -192,6 +222,14 @@ def _moved(axis: Axis, own: Signature, passed: Mapping[str, int], outputs: Seque
         if (name := own.outputs[tensor].name) in there and len(outputs[there[name]].dims) > dim
     ]
     return replace(axis, inputs=inputs, outputs=tuple(spots))
+
+
+def _in_order(results: Sequence[Sequence[Array]], rows: Sequence[int]) -> Sequence[Array] | None:
+    """The fields of all runs' rows, in the order of these; None: no row has any."""
+    if len(results) < 2 and rows == sorted(rows):
+        return results[0] if results else None
+    places = np.argsort(rows)
+    return [np.concatenate(parts)[places] for parts in zip(*results, strict=True)]
 
 
 def _whole(column: Column) -> Array:

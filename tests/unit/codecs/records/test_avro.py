@@ -389,7 +389,7 @@ BAD_SCHEMAS = [
 @pytest.mark.parametrize("text", BAD_SCHEMAS, ids=lambda text: text[:60])
 def test_a_schema_that_is_none_of_a_record_is_refused(text: str) -> None:
     """A registry may hold anything."""
-    with pytest.raises(Reject, match=r"^schema 7 (cannot be read as an|is no) Avro schema"):
+    with pytest.raises(Reject, match=r"^schema 7 ((cannot be read as an|is no) Avro schema|has no type Nobody$)"):
         AvroRecords(RegisteredSchema(7, None, "AVRO", text), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests.chunks import chunk
 from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
-from worker.core.failures import Code, DeviceLost, RunFailure
+from worker.core.failures import Code, DeviceLost, RowFault, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
 from worker.core.tensors.many_inputs import WideFeeds
 from worker.core.tensors.stacking import halve
@@ -26,9 +27,9 @@ from worker.inference.host.shared_memory import address_of
 ENDED = RunFailure(f"its process {CRASH.why}", ended_host=True)
 
 
-def batch(number: int, rows: int = 1, *, is_alone: bool = False) -> Batch:
+def batch(number: int, rows: int = 1, *, is_alone: bool = False, gives_way: bool = False) -> Batch:
     feeds = {"x": np.full((rows, 4), number, np.float32)}
-    return Batch([chunk()], feeds, rows, ClosedBy.SIZE, is_alone=is_alone)
+    return Batch([chunk()], feeds, rows, ClosedBy.SIZE, is_alone=is_alone, gives_way=gives_way)
 
 
 def numbers(home: Sequence[Finished]) -> list[int]:
@@ -72,7 +73,7 @@ class ByName:
 class Made:
     """Gives these outputs in turn."""
 
-    def __init__(self, *outputs: Sequence[Array]) -> None:
+    def __init__(self, *outputs: Sequence[Array] | RunFailure) -> None:
         self._outputs = list(outputs)
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:  # of a model
@@ -168,6 +169,40 @@ def test_records_that_must_run_alone_do_so_and_others_go_between(hosts: Hosts) -
     assert numbers(home) == [0, 1, 10, 2, 3, 11, 4, 5, 12]
     assert [of for of in held if len(of) == 1 and of[0] >= 10] == [[10], [11], [12]]
     assert all(max(of) < 10 for of in held if len(of) > 1)
+
+
+def test_batches_that_give_way_let_others_go_before_them(hosts: Hosts) -> None:
+    """The host has one of them at a time, so that another begins after it; between two go as many as a host holds."""
+    hosts.lanes.submit(batch(0))
+    assert hosts.began() == 0
+    hosts.lanes.resubmit([batch(number, gives_way=True) for number in (10, 11, 12)])
+    for number in range(1, 5):
+        hosts.lanes.submit(batch(number))
+    assert hosts.lanes.in_flight == 6  # the one that the host has is counted
+    hosts.let(*[None] * 8)
+
+    home = hosts.fetch(8)
+
+    assert numbers(home) == [0, 10, 1, 2, 11, 3, 4, 12]
+    assert hosts.lanes.in_flight == 0
+
+
+@pytest.mark.parametrize("room", ["of its own", "lent"])
+def test_a_run_of_which_some_rows_failed_gives_the_outputs_of_the_others(room: str) -> None:
+    """They come as other outputs do."""
+    size = 4 if room == "lent" else 4000
+    failure = RunFailure("no", faults={1: RowFault(Code.INTERNAL, "no")}, left=[2])
+    hosts = Hosts(runner=Made([np.zeros((3, 4))], replace(failure, outputs=[np.ones((1, size))])))
+    hosts.lanes.submit(batch(0, 3))
+    hosts.lanes.submit(batch(1, 3))
+
+    _, parted = hosts.fetch(2)
+
+    assert parted.outputs is None
+    assert parted.failure is not None
+    assert (parted.failure, parted.failure.left) == (failure, [2])
+    assert [output.tolist() for output in parted.failure.outputs or ()] == [[[1.0] * size]]
+    hosts.close()
 
 
 def test_a_lone_record_whose_run_ends_the_host_has_failed(hosts: Hosts) -> None:
@@ -424,7 +459,7 @@ def test_a_host_that_gives_one_run_back_has_time_to_begin_the_next(deaf: Hosts) 
     number, _ = deaf.lanes._given
     deaf.lanes._begun[number] = int(deaf.clock() * 1e9)
     pass_by(deaf, 57)
-    child.send(deaf.at._theirs, (number, 59.0, []))
+    child.send(deaf.at._theirs, (number, 59.0, [], None))
 
     home = pass_by(deaf, 57)
 

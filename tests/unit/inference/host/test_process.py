@@ -73,9 +73,9 @@ def descriptors() -> int:
 
 def test_an_exit_is_told_with_its_status(start: Start) -> None:
     """Its earlier messages come first."""
-    host = start("channel.send(pickle.dumps((1, 2.0, [])))\nos._exit(3)")
+    host = start("channel.send(pickle.dumps((1, 2.0, [], None)))\nos._exit(3)")
 
-    assert told(host) == [(1, 2.0, [])]
+    assert told(host) == [(1, 2.0, [], None)]
     assert host.end(PATIENCE) == Ended(HostEnd.CRASH, "ended with exit status 3")
 
 
@@ -129,15 +129,15 @@ def test_a_process_that_waits_for_us_ends_with_its_socket(start: Start) -> None:
 def test_what_it_said_before_its_end_is_not_lost_with_a_job_unread(start: Start) -> None:
     """The kernel tells of the lost job before it gives out the messages."""
     host = start(
-        "channel.send(pickle.dumps((1, 2.0, [])))\n"
-        "channel.send(pickle.dumps((2, 2.0, [])))\n"
+        "channel.send(pickle.dumps((1, 2.0, [], None)))\n"
+        "channel.send(pickle.dumps((2, 2.0, [], None)))\n"
         "select.select([channel], [], [])\n"
         "os._exit(0)"
     )
     host.give((3, None, 0, 0))
     host._process.wait(PATIENCE)
 
-    assert told(host) == [(1, 2.0, []), (2, 2.0, [])]
+    assert told(host) == [(1, 2.0, [], None), (2, 2.0, [], None)]
 
 
 def test_a_process_that_is_gone_is_over_although_something_holds_its_socket(start: Start) -> None:
@@ -171,12 +171,12 @@ def test_a_message_brings_its_memory(start: Start) -> None:
     before = descriptors()
     host = start(
         "fd = os.memfd_create('x')\nos.write(fd, bytes(range(64)))\n"
-        f"socket.send_fds(channel, [pickle.dumps((1, 2.0, []))], [fd])\n{WAIT}"
+        f"socket.send_fds(channel, [pickle.dumps((1, 2.0, [], None))], [fd])\n{WAIT}"
     )
 
     ((message, memory),) = host.receive(PATIENCE)
     assert memory is not None
-    assert message == (1, 2.0, [])
+    assert message == (1, 2.0, [], None)
     assert memory.bytes.tolist() == list(range(64))
     host.kill(HostEnd.CRASH, "it is enough")
     host.end()
@@ -250,7 +250,7 @@ def test_a_host_is_a_child_that_takes_jobs_until_its_socket_closes(
     assert isinstance(loaded, Loaded)
 
     host.give((5, {"x": ("<f4", (1, 4), start, 16)}, start + 64, 64))
-    (((number, _, places), memory),) = host.receive(PATIENCE)  # type: ignore[misc]  # a run
+    (((number, _, places, _), memory),) = host.receive(PATIENCE)  # type: ignore[misc]  # a run
 
     assert (number, places, memory) == (5, [("<f4", (1, 4), 0, 16)], None)
     assert room[64:80].view(np.float32).tolist() == [0, 2, 4, 6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import sys
 import zlib
@@ -21,7 +22,7 @@ from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.model_loading import load
-from worker.inference.records.image_headers import MOST_SCANS, MOST_SEGMENTS
+from worker.inference.records.image_headers import MOST_SCANS, MOST_SEGMENTS, MOST_STRAY_BYTES, claimed_size
 from worker.inference.records.images import BYTES_OF_A_PIXEL, Images, images_of
 from worker.inference.records.making import record_model
 from worker.inference.records.parts import Prepared
@@ -241,7 +242,39 @@ def test_neighbours_of_a_wrong_picture() -> None:
 
     assert list(made.faults) == [1]
     np.testing.assert_array_equal(made.columns["pixels"].rows[0], pixels_of(good))
-    np.testing.assert_array_equal(made.columns["pixels"].rows[2], pixels_of(good))
+    np.testing.assert_array_equal(made.columns["pixels"].rows[1], pixels_of(good))
+
+
+def test_the_largest_pictures_of_a_batch_are_left_for_later() -> None:
+    """Small ones are made first. One is made, however large; what makes a picture large is counted, too."""
+    small, large, narrow = encoded(picture(8, 8)), encoded(picture(90, 100)), encoded(picture(1, 20))
+    steps = images()._steps
+    by = Images(PIXELS, dataclasses.replace(steps, resize=(20,), crop=(8, 8)), "photo", 1, at_once=9_000)
+
+    assert prepared(by, large, small, b"", small).left == {0}
+    made = prepared(by, large)
+    assert (made.left, made.faults, len(made.columns["pixels"].rows)) == (set(), {}, 1)
+    assert prepared(by, narrow, large, narrow).left == {1, 2}
+    assert prepared(images(), large, large).left == ()
+
+
+def test_bytes_between_the_segments_of_a_jpeg() -> None:
+    """A few are passed over, as other readers do."""
+    value, stray = encoded(picture(8, 8), "JPEG", quality=100), b"\0" * (MOST_STRAY_BYTES // 2)
+    first, rest = value[:20], value[20:]
+
+    np.testing.assert_array_equal(row(images(), first + stray + rest), pixels_of(value))
+    assert fault(first + 3 * stray + rest).endswith("the JPEG is damaged: its segments do not follow one another")
+    assert "do not follow" in fault(first + 3 * stray)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"}])
+def test_headers_tell_the_size(kind: str, options: dict[str, Any]) -> None:
+    """Before a library reads them."""
+    assert claimed_size(encoded(picture(40, 50), kind, **options)) == (40, 50)
+    assert claimed_size(encoded(picture(40, 50), kind, **options)[:13]) == (0, 0) or kind == "WEBP"
+    assert claimed_size(b"\xff\xd8" + b"\xff\xff\xff\xda" * 300) == (0, 0)
 
 
 # Wrong pictures

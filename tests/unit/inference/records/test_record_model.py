@@ -53,8 +53,8 @@ class Words:
 
     def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
         texts = [text.split() for text in feeds["words"].tolist()]
-        ids = [np.array([len(word) for word in text] or [0]) for text in texts]
         faults = {row: BAD for row, text in enumerate(texts) if "bad" in text}
+        ids = [np.array([len(word) for word in text] or [0]) for text in texts if "bad" not in text]
         mask_pad = None if self._pad is None else 0
         return Prepared(
             {"ids": Column(ids, self._pad), "mask": Column([np.ones_like(row) for row in ids], mask_pad)}, faults
@@ -157,32 +157,85 @@ def test_an_axis_of_inputs_that_records_feed_stays_padded(tmp_path: Path) -> Non
     assert [served.inputs[spot.tensor].name for axis in served.axes for spot in axis.inputs] == ["ids", "mask"]
 
 
-def test_a_faulty_row_is_named_and_nothing_runs(summing: Model) -> None:
-    """The loop answers it, and runs the others again."""
+def test_a_faulty_row_is_named_and_the_others_have_their_fields(summing: Model) -> None:
+    """One run is enough for both; nothing runs for faults alone."""
     recorded = Recorded(summing)
-    records = RecordModel(recorded, [Words()], conclusions(summing))  # type: ignore[arg-type]  # as above
-    outcome = records.run(feeds("a", "bad", "c bad"))
+    records = RecordModel(recorded, [Words()], conclusions(summing), ["next"])  # type: ignore[arg-type]  # as above
+
+    outcome = records.run(feeds("a", "bad", "c bad", "dd " * 90, "e"))
+    nothing = records.run(feeds("bad"))
+
     assert isinstance(outcome, RunFailure)
-    assert outcome.faults == {1: BAD, 2: BAD}
-    assert recorded.shapes == []
+    assert outcome.outputs is not None
+    assert (outcome.faults, outcome.left) == ({1: BAD, 2: BAD}, ())
+    assert [field.tolist() for field in outcome.outputs] == [[1, 720, 5], [[101], [820], [105]]]
+    assert sorted(recorded.shapes) == [(1, 90), (2, 1)]
+    assert isinstance(nothing, RunFailure)
+    assert (nothing.faults, nothing.outputs) == ({0: BAD}, None)
+
+
+def test_rows_that_take_long_are_left(summing: Model) -> None:
+    """A later preparation does not see them, nor the faulty ones."""
+
+    class Lazy(Words):
+        def prepare(self, given: Mapping[str, Array]) -> Prepared:
+            left = [row for row, text in enumerate(given["words"]) if len(text) > 10]
+            taken = [row for row in range(len(given["words"])) if row not in left]
+            columns, faults, _ = super().prepare({"words": given["words"][taken]})
+            return Prepared(columns, {taken[at]: fault for at, fault in faults.items()}, left)
+
+    class Weights:
+        takes: Sequence[TensorSpec] = ()
+        makes: Collection[str] = ("weight",)
+
+        def prepare(self, given: Mapping[str, Array]) -> Prepared:
+            assert [*given["words"]] == ["a", "a bb"]
+            return Prepared({"weight": Column(np.array([7], "f4"))}, {0: BAD})
+
+    records = RecordModel(summing, [Lazy(), Weights()], conclusions(summing))
+
+    outcome = records.run(feeds("long " * 9, "a", "bad", "a bb"))
+    left = records.run(feeds("long " * 9))
+
+    assert isinstance(outcome, RunFailure)
+    assert outcome.outputs is not None
+    assert (outcome.faults, outcome.left) == ({1: BAD, 2: BAD}, (0,))
+    assert [field.tolist() for field in outcome.outputs] == [[21]]
+    assert isinstance(left, RunFailure)
+    assert (left.faults, left.left, left.outputs) == ({}, [0], None)
+    assert left.is_of_data
+
+
+def test_faults_are_told_though_the_others_run_fails(summing: Model) -> None:
+    """They run again without the faulty rows, and then fail for themselves."""
+    of = SimpleNamespace(signature=summing.signature, is_accelerated=False, run=lambda _: RunFailure("no"))
+    records = RecordModel(of, [Words()], conclusions(summing))  # type: ignore[arg-type]  # in its place
+
+    outcome = records.run(feeds("a", "bad"))
+
+    assert isinstance(outcome, RunFailure)
+    assert (outcome.faults, outcome.outputs) == ({1: BAD}, None)
 
 
 def test_a_conclusion_may_refuse_rows_of_any_run(summing: Model) -> None:
-    """The faults are by the rows of the batch."""
+    """The faults are by the rows of the batch. The others have their fields, and do not run again."""
 
     class Choosy:
         spec = TensorSpec("choice", "FP32", ())
 
         def conclude(self, outputs: Mapping[str, Array], given: Mapping[str, Array]) -> Array:
             assert len(outputs["total"]) == len(given["words"]) == len(given["ids"])
-            long = [row for row, text in enumerate(given["words"]) if len(text) > 50]
-            if long:
-                raise RowsFailed(dict.fromkeys(long, BAD))
+            odd = [row for row, text in enumerate(given["words"]) if len(text) > 1000 or not text]
+            if odd:
+                raise RowsFailed(dict.fromkeys(odd, BAD))
             return outputs["total"][:, 0]
 
-    outcome = RecordModel(summing, [Words()], [Choosy()]).run(feeds(*TEXTS))
+    outcome = RecordModel(summing, [Words()], [*conclusions(summing), Choosy()]).run(feeds(*TEXTS))
+
     assert isinstance(outcome, RunFailure)
-    assert list(outcome.faults) == [2, 4]
+    assert outcome.outputs is not None
+    assert sorted(outcome.faults) == [1, 4]
+    assert [field.tolist() for field in outcome.outputs] == [[expected(*TEXTS)[row] for row in (0, 2, 3)]] * 2
 
 
 def test_a_conclusion_may_take_what_no_preparation_does(summing: Model) -> None:
