@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.kafka.broker import SHORT_LIVED, JvmBroker
-from tests.kafka.fixtures import _hurt_broker, _registry, hurt_broker, kafka, new_broker, own_broker, registry
+from tests.kafka.fixtures import _hurt_broker, _registry, hurt_broker, kafka, new_broker, own_broker, registry, theirs
 
 __all__ = [
     "_hurt_broker",
@@ -20,6 +20,7 @@ __all__ = [
     "new_broker",
     "own_broker",
     "registry",
+    "theirs",
 ]  # one broker serves the whole run: fixtures are registered once, here
 
 # Derandomised: a failure belongs to a change, not to the hour of day. No deadline, and no check of the time that an
