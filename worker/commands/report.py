@@ -93,7 +93,7 @@ def show(console: Console, report: Report) -> None:
     page.findings("Problems", "red", report.problems)
     if report.problems:
         many = count(len(report.problems), "problem")
-        page.line(f"A worker with these settings ends with exit code {report.exit_code}: {many}.", "bold red", gap=True)
+        page.line(f"These settings are not fit to serve: {many}, exit code {report.exit_code}.", "bold red", gap=True)
     else:
         page.line("A worker with these settings starts.", "bold green", gap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -69,6 +70,8 @@ def try_newest(scorer: Scorer, settings: Settings, report: Report) -> Example:
             report.add(stop)
             break
         report.records[topic] = _judged(topic, records, answers, report)
+        if missed := _kept_by_none(scorer, answers):
+            report.warn(f"{topic}: [records.answer] keeps {_listed(missed)}, and none of the newest records has it")
         example = example or _example(records, answers)
     return example
 
@@ -82,7 +85,7 @@ def _judged(topic: str, records: Sequence[Record], answers: Sequence[Answer], re
     answered, passed_over = len(answers) - len(rejections), len(rejections) - len(refused)
     if refused:
         why = "; ".join(f"{message} ({many})" for message, many in Counter(refused).most_common(5))
-        told = f"{topic}: {len(refused)} of the {len(records)} newest records would get no answer: {why}"
+        told = f"{topic}: {len(refused)} of the {len(records)} newest records would get an error: {why}"
         if answered:
             report.warn(told)
         else:
@@ -91,6 +94,16 @@ def _judged(topic: str, records: Sequence[Record], answers: Sequence[Answer], re
         report.warn(f"{topic}: the {len(records)} newest records are all of another kind than [records] only names")
     passed = f", {passed_over} of another kind passed over" if passed_over else ""
     return f"{count(len(records), 'newest record')} tried: {answered} answered, {len(refused)} refused{passed}"
+
+
+def _kept_by_none(scorer: Scorer, answers: Sequence[Answer]) -> Sequence[str]:
+    """The kept fields that are null in all answers. Where records have a schema, a start finds them."""
+    assert scorer.mapping is not None
+    values = [answer[2] for answer in answers if not isinstance(answer, Rejection)]
+    if scorer.mapping.keep == "all" or not values or not all(value and value.startswith(b"{") for value in values):
+        return []
+    answered = [json.loads(value or b"") for value in values]
+    return [name for name in scorer.mapping.keep if all(fields[name] is None for fields in answered)]
 
 
 def _example(records: Sequence[Record], answers: Sequence[Answer]) -> Example:

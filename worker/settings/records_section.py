@@ -22,6 +22,7 @@ class TextSettings(Section):
 
     field: FieldPath
     pair: FieldPath | None = None
+    prefix: str | None = None  # before each text; None: as the model's folder says
     tokenizer: Path | None = None
     max_tokens: int | None = Field(None, ge=1)
 

@@ -133,8 +133,18 @@ def test_the_reasons_are_counted(monkeypatch: pytest.MonkeyPatch, scorer: Scorer
     report, _ = tried(monkeypatch, scorer, settings, [GOOD, BAD, BAD])
 
     assert report.warnings == [
-        "payments: 2 of the 3 newest records would get no answer: a: expected a number, got a text (2)"
+        "payments: 2 of the 3 newest records would get an error: a: expected a number, got a text (2)"
     ]
+
+
+@pytest.mark.parametrize(("records", "warned"), [([record(id=None), BAD], 1), ([record(id=None), GOOD], 0)])
+def test_a_kept_field_that_no_record_has_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, scorer: Scorer, settings: Settings, records: Sequence[Record], warned: int
+) -> None:
+    """Its name may be wrong, and it would be null in every answer."""
+    report, _ = tried(monkeypatch, scorer, settings, records)
+
+    assert report.warnings.count("payments: [records.answer] keeps id, and none of the newest records has it") == warned
 
 
 def test_the_example_is_a_record_and_its_answer(

@@ -115,6 +115,11 @@ class RecordMapping:
         return self._rows is not None
 
     @property
+    def reads_values(self) -> bool:
+        """True if it takes fields of the values, or whole records, and not only what is around them."""
+        return self._wants_value
+
+    @property
     def takes_whole(self) -> bool:
         """True if an input is the whole record, as objects of Python."""
         return any(wish.path == WHOLE for each in self._inputs for wish in each.wishes)

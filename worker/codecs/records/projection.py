@@ -133,7 +133,9 @@ def from_json(wanted: Any) -> Callable[[Any], Any]:
 
 
 def from_objects(wanted: Any) -> Callable[[Any], Any]:
-    return partial(msgspec.convert, type=wanted)
+    """Objects of other encodings, and JSON texts among them."""
+    convert, decode = partial(msgspec.convert, type=wanted), from_json(wanted)
+    return lambda given: convert(given) if type(given) is dict else decode(given)
 
 
 class Projection:

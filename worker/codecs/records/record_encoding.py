@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from worker.codecs.encodings.oip import Fault, Kind, Part, Reads, grouped
 from worker.codecs.known import Known
+from worker.codecs.records.extreme_numbers import LOOKED_AT_FROM, MOST_EXTREMES, has_too_many
 from worker.codecs.records.framed_values import FramedValues
 from worker.codecs.records.mapping import Mapped, RecordMapping
 from worker.codecs.records.projection import Given
@@ -61,10 +62,7 @@ class RecordEncoding:
     def read(self, forms: Sequence[HeaderForm], values: Sequence[bytes], records: Sequence[Record]) -> Reads:
         """Read values, none of them empty: the good ones, and the faults by index."""
         faults: dict[int, Fault] = {}
-        given = self._readable(values, faults)
-        if self._framed is not None:
-            given = self._framed.objects(records, faults)
-        mapped = self._mapping.read(given, records)
+        mapped = self._mapping.read(self._given(values, records, faults), records)
         for at, why in mapped.faults.items():
             faults.setdefault(at, Fault(Code.INVALID_ARGUMENT, why, None))
         for at in mapped.passed_over:
@@ -94,6 +92,13 @@ class RecordEncoding:
     def body_id(self, _form: HeaderForm, _value: bytes) -> str | None:
         """The id in the body; a record has none."""
         return None
+
+    def _given(self, values: Sequence[bytes], records: Sequence[Record], faults: dict[int, Fault]) -> Sequence[Given]:
+        """The values as the mapping takes them."""
+        given = self._readable(values, faults)
+        if self._framed is not None:
+            given = self._framed.objects(records, faults)
+        return _without_extremes(given, faults) if self._mapping.reads_values else given
 
     def _readable(self, values: Sequence[bytes], faults: dict[int, Fault]) -> Sequence[Given]:
         if max(map(len, values)) <= self._most_bytes:
@@ -148,6 +153,18 @@ class RecordEncoding:
         pick = partial(_picked, places)
         own = [pick(column) for column in tensors]
         return Part(kind, pick(good), pick(rows), own, (), kept and pick(kept), keys and pick(keys))
+
+
+def _without_extremes(given: Sequence[Given], faults: dict[int, Fault]) -> Sequence[Given]:
+    """These values, without JSON that would take long to read."""
+    if max(map(len, given)) < LOOKED_AT_FROM:
+        return given
+    slow = {at for at, value in enumerate(given) if isinstance(value, bytes | memoryview) and has_too_many(value)}
+    if not slow:
+        return given
+    why = f"the record has more than {MOST_EXTREMES:,} numbers beyond 1e200 or below 1e-200"
+    faults.update(dict.fromkeys(slow, Fault(Code.RESOURCE_EXHAUSTED, why, None)))
+    return [b"{}" if at in slow else value for at, value in enumerate(given)]
 
 
 def _with_objects(rows: Rows | Fault, size: int) -> Rows | Fault:

@@ -15,7 +15,7 @@ from worker.tools.records.choices import by_rows, kinds_in
 from worker.tools.records.inputs import Entry, FieldsForInputs, is_id, written
 from worker.tools.records.sample import Kind, Sample, is_picture
 
-TOKENS = ("input_ids", "attention_mask", "token_type_ids")
+TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 VALUE = "$value"
 _ENCODED = {"text": "texts", "bytes": "bytes", "registry": "framed, and their schemas in a registry"}
 _IMAGENET = (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from tests.unit.codecs.builders import Y
 from tests.unit.codecs.records.builders import PAYMENTS, mapping, record, record_codec, served, spec
+from worker.codecs.records.extreme_numbers import MOST_EXTREMES
 from worker.codecs.records.record_encoding import WHOLE_HOLDS
 from worker.core.chunk import Chunk, Prediction
 from worker.core.failures import Code
@@ -157,3 +159,29 @@ def test_a_record_without_an_answer_that_can_be_written_is_told() -> None:
     assert isinstance(first, Rejection)
     assert second[2] == b'{"y":[1.0,2.0]}'
     assert Y.name in first.message
+
+
+@pytest.mark.parametrize("extreme", [b"1e308", b"-1.5E+0300", b"2e-310 "])
+def test_a_record_of_numbers_that_take_long_to_read_is_refused(extreme: bytes) -> None:
+    """2.5 s for 1 MiB. Its neighbours are read, and so are a thousand such numbers, other numbers, and texts."""
+    numbers = b"[" + b",".join([extreme] * MOST_EXTREMES) + b"]"
+    many = b'{"x":1,"many":[%b,%b]}' % (numbers, extreme)
+    fit = b'{"x":1,"many":%b,"text":"%b","others":%b}' % (numbers, b"1e300" * 5000, b"[" + b"1e99," * 5000 + b"1]")
+    codec = record_codec(served(), mapping())
+
+    reading = codec.read([record(fit), record(many + b" " * 16_384, 1), record(many, 2), record({"x": 1}, 3)])
+
+    assert [list(chunk.at) for chunk in reading.chunks] == [[0, 2, 3]]  # in a small record they cost little
+    [(slow, rejection)] = reading.rejections
+    assert (slow, rejection.code) == (1, Code.RESOURCE_EXHAUSTED)
+    assert rejection.message == "the record has more than 1,000 numbers beyond 1e200 or below 1e-200"
+
+
+def test_values_whose_fields_are_not_read_are_not_searched() -> None:
+    """Pictures and texts may hold anything."""
+    value, text = b"1e300," * 5000, spec("BYTES")
+    codec = record_codec(served(text), mapping(text, reader_of=None, inputs={"x": "$value"}))
+
+    [chunk] = codec.read([record(value)]).chunks
+
+    assert [*chunk.tensors[0]] == [[value.decode()]]
