@@ -40,9 +40,10 @@ def kinds_in(sample: Sample, feeds: Feeds) -> Kinds | None:
 
 
 def _may_tell_kinds(seen: Seen) -> bool:
+    """True if each record has a text there, and only a few texts come, each of them several times."""
     has_few = 2 <= len(seen.names) <= _MOST_KINDS and min(seen.names.values()) >= _LEAST_OF_A_KIND
-    is_plain = not seen.path.has_each and isinstance(written(seen.path), str)
-    return has_few and is_plain and seen.kind is Kind.TEXT and not seen.lacks
+    has_texts = seen.kind is Kind.TEXT and sum(seen.names.values()) == seen.of
+    return has_few and has_texts and not seen.path.has_each and isinstance(written(seen.path), str)
 
 
 def _kinds_by(seen: Seen, sample: Sample, feeds: Feeds) -> Kinds | None:

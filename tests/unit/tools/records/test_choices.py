@@ -37,7 +37,7 @@ def test_the_kinds_that_have_the_fields_are_answered() -> None:
         pytest.param([REFUND], id="one record may lack a field by chance"),
         pytest.param([REFUND, {**REFUND, "amount": 2}], id="some of that kind have it"),
         pytest.param([{**REFUND, "type": None}] * 2, id="the field is not always there"),
-        pytest.param([{**REFUND, "type": ["refund"]}] * 2, id="it is no text"),
+        pytest.param([*[REFUND] * 2, {**PAYMENT, "type": ["refund"]}], id="it is no text in one"),
     ],
 )
 def test_kinds_that_are_not_plain_are_not_proposed(others: list[dict[str, Any]]) -> None:
