@@ -214,8 +214,13 @@ def _kind_of_text(value: str) -> Kind:
 def _leaves(
     one: Mapping[str, Any], steps: tuple[str, ...], elements: Counter[tuple[str, ...]]
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields the paths of an object's values, and the values. `elements` counts those of arrays of objects."""
+    """Yields the paths of an object's values, and the values. `elements` counts those of arrays of objects.
+
+    A field that no path can name is left out.
+    """
     for name, value in one.items():
+        if name in ("", EACH) or (not steps and name.startswith("$")):
+            continue
         own = (*steps, name)
         if isinstance(value, dict) and len(own) < _DEEPEST:
             yield from _leaves(value, own, elements)

@@ -136,6 +136,13 @@ def test_without_records_there_is_nothing_to_propose(content: bytes | None, tmp_
         sample_of(of_file(path, 10))
 
 
+def test_fields_that_no_path_can_name_are_left_out() -> None:
+    """An empty name and a star are none in a mapping, and `$key` is the record's key there."""
+    fields = look([{"": 1, "*": 2, "$key": 3, "a": {"": 4, "*": 5, "$oid": 6}}])
+
+    assert [str(seen.path) for seen in fields] == ["a.$oid"]
+
+
 def test_a_table_is_no_sample(tmp_path: Path) -> None:
     """Its cells are texts, whatever the topic has."""
     with pytest.raises(BadConfiguration, match="give JSON lines"):
