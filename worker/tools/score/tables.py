@@ -79,6 +79,13 @@ TABLES: Mapping[str, Callable[[Path, str], Iterator[bytes]]] = {
 def _paths(names: Sequence[str], name: str) -> list[list[str]]:
     if not any(names) or len(set(names)) < len(names):
         raise BadConfiguration(f"{name}: the first line must name the columns, each with another name")
+    known = set(names)
+    for column in names:
+        outer = column
+        while "." in outer:
+            outer = outer.rpartition(".")[0]
+            if outer in known:
+                raise BadConfiguration(f"{name}: column {outer} is a value, and {column} a field in it: rename one")
     return [column.split(".") for column in names]
 
 

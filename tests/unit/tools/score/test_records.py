@@ -164,6 +164,8 @@ def test_an_output_without_known_columns_is_refused(folder: Path, name: str, cha
     [
         (b"", "the first line must name the columns"),
         (b"a,a\n1,2\n", "each with another name"),
+        (b"a,ab,a.b\n1,2,3\n", "column a is a value, and a.b a field in it"),
+        (b"a.b.c,a.b\n1,2\n", "column a.b is a value, and a.b.c a field in it"),
         (b"id,type\n1,pay,3\n", "line 2 has 3 cells, and the first line has 2"),
         (b"id,type\n\xff,pay\n", "cannot be read on as CSV in UTF-8"),
         (b'id,type\n"1"2,pay\n', "cannot be read on as CSV in UTF-8"),
