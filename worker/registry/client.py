@@ -76,6 +76,17 @@ class RegistryClient:
             found = self._client.register_schema_full_response(subject, _plain(schema))
         return schema._replace(id=found.schema_id, guid=found.guid)
 
+    def tried(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
+        """Ask whether the subject would take the schema, which gets the id 0. Raises as `register` does."""
+        try:
+            with _translated():
+                fits = self._client.test_compatibility(subject, _plain(schema))
+        except NotInRegistry:  # the subject has no schema yet
+            fits = True
+        if not fits:
+            raise NotTaken("it does not fit the newest one there")
+        return schema._replace(id=0)
+
     def looked_up(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """Find the schema among those of the subject. Raises `NotInRegistry` and `RegistryAway`."""
         with _translated():
