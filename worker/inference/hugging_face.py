@@ -97,6 +97,7 @@ def _read(path: Path) -> Folder:
     labels = _labels(config)
     pad = config.get("pad_token_id")
     encoder, pooling = _object(path / "sentence_bert_config.json"), _object(_pooling_file(path, modules))
+    sentences = _object(path / "config_sentence_transformers.json")
     return Folder(
         path,
         tokenizer=_file(path / "tokenizer.json"),
@@ -107,11 +108,11 @@ def _read(path: Path) -> Folder:
         pooling=_pooling(pooling),
         normalize="Normalize" in kinds,
         steps=tuple(kind for kind in kinds if kind not in _MODULES),
-        prompt=_prompt(_object(path / "config_sentence_transformers.json")),
+        prompt=_prompt(sentences),
         pools_prompt=pooling.get("include_prompt") is not False,
         is_lowered=encoder.get("do_lower_case") is True,
         labels=labels,
-        activation=_activation(config, labels or ()),
+        activation=_activation(config, sentences, labels or ()),
         image_preprocessing=_file(path / "preprocessor_config.json"),
     )
 
@@ -188,10 +189,14 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(by_index[at] for at in sorted(by_index)) if max(by_index) == len(by_index) - 1 else None
 
 
-def _activation(config: Mapping[str, Any], labels: Sequence[str]) -> str:
-    """The activation of a classifier's logits, as the pipelines of transformers and sentence-transformers choose it."""
+def _activation(config: Mapping[str, Any], sentences: Mapping[str, Any], labels: Sequence[str]) -> str:
+    """The activation of a classifier's logits, as the pipelines of transformers and sentence-transformers choose it.
+
+    Since its version 6 the latter has it in a file of its own, from 4 on in `config.json`, before under another name.
+    """
     own = config.get("sentence_transformers")
-    named = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
+    before = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
+    named = sentences.get("activation_fn", before)
     if named is not None:
         return {"Identity": "output", "Sigmoid": "sigmoid"}.get(str(named).rpartition(".")[2], "softmax")
     problem = config.get("problem_type")

@@ -267,6 +267,20 @@ def test_a_classifier_is_read(config: object, labels: object, activation: str, t
     assert (folder.labels, folder.activation) == (labels, activation)
 
 
+@pytest.mark.parametrize(
+    ("named", "activation"),
+    [("linear.Identity", "output"), ("activation.Sigmoid", "sigmoid"), ("activation.Softmax", "softmax")],
+)
+def test_the_activation_of_a_reranker_is_read(named: str, activation: str, tmp_path: Path) -> None:
+    """From the file that sentence-transformers writes since its version 6; it counts first."""
+    files = {
+        "config.json": {"id2label": {"0": "L"}, "sentence_transformers": {"activation_fn": "torch.nn.Sigmoid"}},
+        "config_sentence_transformers.json": {"activation_fn": f"torch.nn.modules.{named}"},
+    }
+
+    assert read(with_files(tmp_path, files)).activation == activation
+
+
 def test_the_preparation_of_images_is_found(tmp_path: Path) -> None:
     folder = read(with_files(tmp_path, {"preprocessor_config.json": {}}))
 
