@@ -186,7 +186,8 @@ def _taking(
     has: Callable[[Any, str], bool],
 ) -> Take:
     """Takes fields that are as they are, and others that may be missing, or are made of what stands there."""
-    get = attrgetter(*plain) if len(plain) > 1 else lambda message: [getattr(message, name) for name in plain]
+    # Of one name it gives no tuple; `zip` leaves the second one out.
+    get = attrgetter(*(plain if len(plain) > 1 else [*plain] * 2)) if plain else lambda _: ()
 
     def take(message: Any) -> dict[str, Any]:
         unknown = UnknownFieldSet(message)
