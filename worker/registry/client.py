@@ -113,7 +113,9 @@ class RegistryClient:
         kind = next((each for each in TYPES if each == (schema.schema_type or "AVRO")), None)
         if kind is None:
             raise NotReadable(f"is of type {schema.schema_type}, which is none of {', '.join(TYPES)}")
-        given = RegisteredSchema(number, guid, kind, schema.schema_str or "", tuple(self._referred(schema, set())))
+        # JSON is read without its schema.
+        references = () if kind == "JSON" else tuple(self._referred(schema, set()))
+        given = RegisteredSchema(number, guid, kind, schema.schema_str or "", references)
         return self._compiler.compiled(given, patience)
 
     def _referred(self, schema: Schema, met: set[str]) -> Iterator[NamedReference]:
