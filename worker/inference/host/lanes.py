@@ -7,8 +7,8 @@
                               └── each record ── loop       and what was not begun waits again
 
 The records of batches that a host had begun when it ended may be innocent. So each runs alone, with no other beside it,
-until the one is known that ends a host again (`loop/outcomes.py`). Other batches go on between them, so that other
-partitions wait for no more than a host's start.
+until the one is known that ends a host again (`loop/outcomes.py`). Other batches go on between them, and after a host's
+end for as long as it held them up. So other partitions wait for a host's start, and not for one after the other.
 
 Batches that give way have rows that take long, such as very large pictures. The host has one of them at a time.
 """
@@ -90,6 +90,8 @@ class HostLanes:
         self._giving_way: deque[_Run] = deque()
         self._given: dict[int, _Run] = {}  # by the numbers of their jobs, in the order given
         self._turn = 0  # batches that may go before the next one that runs alone
+        self._held_up_since: float | None = None  # by the end of a host that has no successor yet
+        self._others_until = 0.0  # before any that runs alone
         self._way = 0  # or before the next one that gives way
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
@@ -180,14 +182,17 @@ class HostLanes:
 
     def _give(self) -> None:
         """Give the host as many batches as it may hold."""
+        if self._held_up_since is not None and self._keeper.is_ready:
+            now = self._clock()
+            self._others_until, self._held_up_since = 2 * now - self._held_up_since, None
         while self._keeper.is_ready and (run := self._next()) is not None:
             self._send(run)
 
     def _next(self) -> _Run | None:
-        """The run that may go to the host now. Between two that run alone go as many others as a host holds."""
+        """The run that may go to the host now. Between two that run alone go others, as many as a host holds."""
         if any(run.is_alone for run in self._given.values()):
             return None
-        if self._alone and not (self._turn and self._waiting):
+        if self._alone and not (self._waiting and (self._turn or self._clock() < self._others_until)):
             if self._given:
                 return None
             self._turn = self._most
@@ -324,6 +329,7 @@ class HostLanes:
         given, self._given = self._given, {}
         self._numbers += given
         self._hung = ended.cause is HostEnd.HANG
+        self._held_up_since = self._clock()
         again: list[_Run] = []
         failure = RunFailure(f"its process {ended.why}", ended_host=True)
         for number, run in given.items():

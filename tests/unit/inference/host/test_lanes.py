@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.chunks import chunk
-from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
+from tests.hosts import CRASH, FACTS, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, DeviceLost, RowFault, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
@@ -169,6 +169,30 @@ def test_records_that_must_run_alone_do_so_and_others_go_between(hosts: Hosts) -
     assert numbers(home) == [0, 1, 10, 2, 3, 11, 4, 5, 12]
     assert [of for of in held if len(of) == 1 and of[0] >= 10] == [[10], [11], [12]]
     assert all(max(of) < 10 for of in held if len(of) > 1)
+
+
+def test_after_a_hosts_end_others_have_as_long_as_it_held_them_up(hosts: Hosts) -> None:
+    """Before the next record that may end a host; or else each would cost them a start for two batches."""
+    hosts.lanes._usual = 1.0  # seconds of a run, so that none is given ahead
+    hosts.lanes.resubmit([batch(number, is_alone=True) for number in (10, 11)])
+    assert hosts.began() == 10
+    hosts.facts = None  # the next host takes its time
+    hosts.at.ends()
+    hosts.fetch(1)
+    for number in range(8):
+        hosts.lanes.submit(batch(number))
+    hosts.facts = FACTS
+    hosts.later += 3
+    hosts.at.ends()  # while it starts
+    hosts.later += 2
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    hosts.let(*[None] * 5)
+    assert numbers(hosts.fetch(5)) == [0, 1, 2, 3, 4]
+
+    hosts.later += 30
+    hosts.let(*[None] * 4)
+
+    assert numbers(hosts.fetch(4)) == [5, 6, 11, 7]
 
 
 def test_batches_that_give_way_let_others_go_before_them(hosts: Hosts) -> None:
