@@ -196,18 +196,23 @@ def test_after_a_hosts_end_others_have_as_long_as_it_held_them_up(hosts: Hosts) 
 
 
 def test_batches_that_give_way_let_others_go_before_them(hosts: Hosts) -> None:
-    """The host has one of them at a time, so that another begins after it; between two go as many as a host holds."""
+    """Others have as long as the last of them took. The host has one of them at a time, and while it is idle, any."""
+    hosts.lanes._usual = 1.0  # seconds of a run, so that none is given ahead
     hosts.lanes.submit(batch(0))
-    assert hosts.began() == 0
     hosts.lanes.resubmit([batch(number, gives_way=True) for number in (10, 11, 12)])
-    for number in range(1, 5):
+    for number in range(1, 6):
         hosts.lanes.submit(batch(number))
-    assert hosts.lanes.in_flight == 6  # the one that the host has is counted
-    hosts.let(*[None] * 8)
+    assert hosts.lanes.in_flight == 6  # so that the loop hands out others, also while the host has one of them
+    hosts.let(None)
+    assert [hosts.began(), hosts.began()] == [0, 10]
+    hosts.later += 5
+    hosts.let(None, None, None)
+    assert numbers(hosts.fetch(4)) == [0, 10, 1, 2]
 
-    home = hosts.fetch(8)
+    hosts.later += 6
+    hosts.let(*[None] * 5)
 
-    assert numbers(home) == [0, 10, 1, 2, 11, 3, 4, 12]
+    assert numbers(hosts.fetch(5)) == [3, 4, 11, 5, 12]
     assert hosts.lanes.in_flight == 0
 
 
