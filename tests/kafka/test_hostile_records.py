@@ -35,7 +35,7 @@ from tests.kafka.replica import Replica
 from tests.models import model
 
 MIB = 1 << 20
-ALONE = 400  # records before the hostile ones come
+ALONE, AFTER = 400, 200  # records before the hostile ones come, and when all of these are answered
 CODES = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}
 
 
@@ -51,16 +51,16 @@ def quantile(waits: Sequence[int], share: float) -> int:
 
 
 def expect_short_waits(what: str, waits: Sequence[float], most: int) -> None:
-    """Fail the test if records wait much longer than the first ones, which came alone.
+    """Fail the test if records wait much longer than the first ones and the last ones, which came alone.
 
     99 in 100 may wait `most` milliseconds longer than three times as long as those: a busy machine makes all of them
     wait, and broker, publisher and judge run on the same cores.
     """
     rounded = [round(1000 * wait) for wait in waits]
-    alone, beside = sorted(rounded[:ALONE]), sorted(rounded[ALONE:])
-    before, after = ([quantile(some, share) for share in (0.5, 0.99, 1.0)] for some in (alone, beside))
-    sys.stderr.write(f"{what}: without them others waited {before} ms (half, 99 in 100, all), with them {after} ms\n")
-    assert after[1] < most + 3 * before[1]
+    phases = rounded[:ALONE], rounded[ALONE:-AFTER], rounded[-AFTER:]
+    before, beside, after = ([quantile(sorted(some), share) for share in (0.5, 0.99, 1.0)] for some in phases)
+    sys.stderr.write(f"{what}: before, with and after others waited {before}, {beside}, {after} ms\n")
+    assert beside[1] < most + 3 * max(before[1], after[1])
 
 
 def disturbed(
@@ -86,6 +86,7 @@ def disturbed(
                 kafka.produce(scene.topic, [Sent(b"bad", value, [], 0) for value in values[start : start + 100]])
             replica.wait_until_settled(sum(kafka.end_offsets(scene.topic).values()), 120.0)
             sizes.append(memory_of(replica))
+        replica.wait_until_settled(sum(kafka.end_offsets(scene.topic).values()) + AFTER)
         good_ones = len(load.stop())
     scene.auditor.wait_for_count(3 * len(values) + good_ones)
     assert replica.host == host, replica.log
@@ -182,6 +183,7 @@ def test_records_that_end_the_host_hold_others_up_for_one_start_at_a_time(kafka:
             replica.wait_until_settled(ALONE)
             scene.publish(killers)
             ended = [found.headers.get("error-code") for found in of_partition(scene, 0, len(killers))]
+            replica.wait_until_settled(sum(kafka.end_offsets(scene.topic).values()) + AFTER)
             good = len(load.stop())
         scene.auditor.wait_for_count(len(killers) + good)
 
@@ -190,7 +192,8 @@ def test_records_that_end_the_host_hold_others_up_for_one_start_at_a_time(kafka:
             json.loads(line)["seconds"] for line in replica.whole_log.splitlines() if "model_host_started" in line
         ]
         assert len(starts) >= len(killers)
-        expect_short_waits(f"starts of {sorted(starts)[len(starts) // 2]} s", latencies(kafka, scene, 1), 1500)
+        longest = max(starts)
+        expect_short_waits(f"starts of {longest} s", latencies(kafka, scene, 1), 500 + round(2000 * longest))
 
 
 def of_partition(scene: RecordScene, partition: int, count: int) -> list[Answer]:
