@@ -1,7 +1,7 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit covered plain properties mutants \
-	system kafka crashes others test-deploy test-gpu gpu-pack faults long bench publish dashboard lock proto clean
+.PHONY: help setup demo test brokerless lint format types rooms unit covered plain properties mutants \
+	system kafka crashes records others test-deploy test-gpu gpu-pack faults long bench publish dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -48,11 +48,13 @@ $(READY): requirements-dev.txt $(RUNTIME)
 demo: $(RUNTIME)
 	@$(BIN)/inference-worker demo
 
-# What needs no broker goes side by side, the longest first.
+# Tests on a real Kafka mostly wait. What needs no broker runs meanwhile, at a lower priority: it has no hurry.
 test: setup
-	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync types $(UNIT) rooms lint
-	@$(MAKE) --no-print-directory system
+	@$(MAKE) --no-print-directory -j$$((4 + $(JOBS))) $(BROKERS) brokerless
 	@echo "make test: all passed"
+
+brokerless: setup
+	@nice $(MAKE) --no-print-directory --output-sync lint rooms types $(UNIT)
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 lint: setup
@@ -75,8 +77,8 @@ UNIT = properties plain covered
 unit: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
 
-COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py \
-	test_settings_conflicts.py tools/consume) \
+COVERED = $(addprefix tests/unit/,client codecs core delivery kafka loop state stores test_settings.py \
+	test_settings_conflicts.py tools/consume $(patsubst %,inference/test_%.py,bucket_checks errors)) \
 	$(patsubst %,tests/properties/test_%.py,batching deadlines ledger stacking)
 covered: setup
 	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)
@@ -92,20 +94,27 @@ properties: setup
 mutants: setup
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-# The rest, on brokers, as three processes side by side, of about the same length: a test on a real Kafka mostly waits.
-BROKERS = crashes kafka others
+# The rest, on brokers, as four processes side by side, of about the same length: a test on a real Kafka mostly waits.
+BROKERS = crashes kafka records others
 system: setup
-	@$(MAKE) --no-print-directory -j3 $(BROKERS)
+	@$(MAKE) --no-print-directory -j4 $(BROKERS)
 
 # Whole workers that are killed, stopped, cut off and overloaded, or meet brokers that are.
 crashes: setup
 	$(BIN)/pytest -m "not slow" --durations=10 $(CRASHES)
-CRASHES = $(foreach of,beginning exactly_once faults host lifecycle load memory mix network order rotation \
-	three_brokers too_few_in_sync,tests/kafka/test_$(of).py)
+CRASHES = $(foreach of,exactly_once faults host lifecycle memory mix network order rotation three_brokers \
+	too_few_in_sync,tests/kafka/test_$(of).py)
 
 # Whole workers at work on a real Kafka, and the clients within them.
 kafka: setup
-	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(CRASHES:%=--ignore %) $(ELSEWHERE:%=--ignore %)
+	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka \
+		$(CRASHES:%=--ignore %) $(RECORDS:%=--ignore %) $(ELSEWHERE:%=--ignore %)
+
+# Records with a schema registry, states by key with a store, and the client library.
+records: setup
+	$(BIN)/pytest -m "not slow" --durations=10 $(RECORDS)
+RECORDS = $(foreach of,records records_tools avro_records protobuf_records hostile_records registry schemas client state state_checkpoint \
+	state_commands state_store,tests/kafka/test_$(of).py)
 
 # The commands, the contracts of fakes and real things, workers on the mock broker, CUDA's provider without a GPU, the
 # clients and pages that users see.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from worker import telemetry
 from worker.assembled_states import GIVE_UP_TIMEOUT
@@ -25,13 +25,27 @@ from worker.inference.host.memory_limit import container_limit, limit_for_host
 from worker.inference.host.messages import Order
 from worker.inference.host.process import HostProcess
 from worker.inference.host.shared_memory import Heap
-from worker.settings import BatchingSettings, ModelSettings, RecordsSettings, Settings
+from worker.ports import HostEvents
+from worker.settings import BatchingSettings, ModelSettings, RecordsSettings, Settings, StateSettings
 
 if TYPE_CHECKING:
     from worker.inference.model import Model
     from worker.inference.thread_lane import ThreadLane
 
 S = TypeVar("S", BatchingSettings, ModelSettings, RecordsSettings)
+
+
+class ModelSections(Protocol):
+    """The sections that a served model is made of."""
+
+    @property
+    def model(self) -> ModelSettings: ...
+    @property
+    def batching(self) -> BatchingSettings: ...
+    @property
+    def records(self) -> RecordsSettings | None: ...
+    @property
+    def state(self) -> StateSettings: ...
 
 
 class Engine(NamedTuple):
@@ -87,15 +101,24 @@ def _told(engine: Engine, settings: Settings, events: telemetry.WorkerEvents) ->
 
 
 def _hosted(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Callable[[], Engine]:
+    if (limit := _memory_limit(settings)) is not None:  # said before a start that may fail for it
+        by = "the container's limit" if settings.model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
+        events.noted("model_host_limited", memory_limit=limit, by=by)
+    return begin_host(settings, events, closing)
+
+
+def _memory_limit(settings: ModelSections) -> int | None:
+    return limit_for_host(settings.model.memory_limit, settings.batching.max_inflight_bytes, container_limit())
+
+
+def begin_host(settings: ModelSections, events: HostEvents, closing: ExitStack) -> Callable[[], Engine]:
+    """Let a host begin to load the model. The function returned waits for it, and raises `BadConfiguration`."""
     heap = Heap()
     closing.callback(heap.close)
     model, batching = settings.model, settings.batching
-    limit = limit_for_host(model.memory_limit, batching.max_inflight_bytes, container_limit())
-    if limit is not None:  # said before a start that may fail for it
-        by = "the container's limit" if model.memory_limit is None else "WORKER_MODEL__MEMORY_LIMIT"
-        events.noted("model_host_limited", memory_limit=limit, by=by)
     plain = plain_section(model), plain_section(batching, wanted_axes=batching.wanted_axes)
-    order = Order(*plain, heap.memory.fd, limit, os.getpid(), _records(settings), settings.state.tensors)
+    shared, limit = heap.memory.fd, _memory_limit(settings)
+    order = Order(*plain, shared, limit, os.getpid(), _records(settings), settings.state.tensors)
     keeper = Keeper(partial(HostProcess, order), events)
     lanes = HostLanes(keeper, heap, batching.lanes, model.run_timeout_s)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
@@ -107,7 +130,7 @@ def plain_section(section: S, **reckoned: object) -> S:
     return cast("S", SimpleNamespace(**section.model_dump(), **reckoned))
 
 
-def _records(settings: Settings) -> RecordsSettings | None:
+def _records(settings: ModelSections) -> RecordsSettings | None:
     """The section of records as plain values, which the model's process takes; None: the topics hold requests."""
     return None if settings.records is None else plain_section(settings.records)
 

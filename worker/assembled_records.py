@@ -113,13 +113,16 @@ def _with_schemas(  # what `record_parts` has
     *,
     skips_null: bool,
 ) -> RecordParts:
-    """The parts for records whose schema is in a registry. The answers are written in the same encoding."""
+    """The parts for records whose schema is in a registry. The answers are in the same encoding, unless it is set."""
     from worker.registry.registry import Registry  # noqa: PLC0415  # its client is an extra
 
     assert settings.registry is not None
     registry = Registry(settings.registry)
     closing.callback(registry.close, GIVE_UP_TIMEOUT)
     newest = [registry.newest(f"{topic}-value") for topic in settings.kafka.request_topics]
+    if records.answer_encoding == "json":
+        mapping = _mapping(records, settings.model, signature, skips_null=skips_null)
+        return RecordParts(forms_of(mapping), mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
     record = next((schema for schema in newest if schema is not None), None)
     if record is None:
         subjects = ", ".join(f"{topic}-value" for topic in settings.kafka.request_topics)
@@ -152,7 +155,7 @@ def _form_with_schema(
     if any(spec.name == ANSWER for spec in signature.outputs) and functions is not None:
         raise BadConfiguration(
             f"[records] functions: {functions}: `answer` gives fields that no schema can name beforehand, and answers "
-            "of RECORDS__ENCODING=registry have one; make them in [records.answer]"
+            'of RECORDS__ENCODING=registry have one; set answer_encoding = "json", or make them in [records.answer]'
         )
     rows = (None,) if mapping.has_rows else ()
     fields = [AnswerField(spec.name, spec.datatype, (*rows, *spec.dims)) for spec in signature.outputs]

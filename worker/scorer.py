@@ -1,8 +1,8 @@
 """Scores records with one model and without Kafka: reads, stacks, runs in batches, splits and writes as a worker does.
 
-Records of equal shapes are stacked together. If their inference fails, they run again in halves, until the one on which
-the model fails is alone. Then the model's warm-up batch shows if the device is to blame. Where the model remembers
-something of each key, every record is of a new key.
+Records of equal shapes are stacked together. If their inference fails, they run again in halves, or one by one if it
+ended the model's process, until the one on which the model fails is alone. Then the model's warm-up batch shows if the
+device is to blame. Where the model remembers something of each key, every record is of a new key.
 """
 
 from __future__ import annotations
@@ -17,26 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from worker.assembled_model import batch_policy, plain_section
+from worker.assembled_model import batch_policy
 from worker.assembled_records import RecordParts, forms_of, record_mapping
 from worker.codecs.codec import Codec
 from worker.codecs.records.projection import ReaderOf, from_json
 from worker.codecs.wire_contract import JSON, Wire
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Batch, Chunk, Prediction, Reading
-from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
+from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.stacking import Stacker, halve, parted, reject
-from worker.inference.facts import Runnable
+from worker.core.tensors.stacking import Stacker, each_alone, halve, parted, reject
 from worker.inference.model import Model
-from worker.inference.records.making import record_model
-from worker.inference.records.record_model import RecordModel
 from worker.registry.awaiting import await_schemas
+from worker.scored_model import HostedModel, served
 from worker.settings import Settings
 from worker.settings.for_commands import ScoringSettings
-from worker.state import StateLayout
-from worker.terminal.command_line import split_signature
 
 Outcome = Prediction | Rejection
 
@@ -49,7 +45,7 @@ class Scorer:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | HostedModel,
         settings: ScoringSettings | Settings,
         parts_of: Callable[[Signature], RecordParts] | None = None,
     ) -> None:
@@ -74,7 +70,7 @@ class Scorer:
             framed=self._framed,
         )
         self.codec = Codec([self.signature], wire, tell=lambda _: None, form_of=parts.form_of)
-        policy = batch_policy(settings.batching, model)
+        policy = batch_policy(settings.batching, model.facts if isinstance(model, HostedModel) else model)
         self.policy: BatchPolicy = replace(policy, buckets=self.signature.buckets)
         self._batcher = Batcher({self.signature.key: self.policy})  # it sorts, and holds nothing
         self._remembering = Lock()  # codec and batcher remember forms and shapes, and one thread at a time may use them
@@ -146,8 +142,8 @@ class Scorer:
         elif failure.code is Code.RESOURCE_EXHAUSTED and most > 1:
             yield from self._judged(batch, most // 2)
         elif sum(map(len, batch.chunks)) > 1:
-            for half in halve(batch):
-                yield from self._judged(half, most)
+            for part in each_alone(batch) if failure.ended_host else halve(batch):
+                yield from self._judged(part, most)
         else:
             self._check_device()
             yield reject(batch.chunks[0], failure).rejection
@@ -189,35 +185,3 @@ def parts_as_json(
         reader_of = from_json
     mapping = record_mapping(settings, signature, reader_of, skips_null=settings.kafka.null_value == "skip")
     return RecordParts(forms_of(mapping), mapping)
-
-
-def served(model: Model, settings: ScoringSettings | Settings) -> tuple[Runnable, Signature]:
-    """The model that answers, or with `[records]` a model of records made of it. Raises `BadConfiguration`."""
-    records = settings.records
-    if records is None:
-        return model, model.signature
-    plain = plain_section(records)
-    try:
-        made = record_model(model, settings.model, settings.batching, plain, settings.state.tensors)
-    except BadConfiguration as refusal:
-        raise BadConfiguration(f"{settings.model.path}: {refusal}") from refusal
-    layout, signature = split_signature(made.signature, settings.state)
-    return (made if layout is None else _OfNewKeys(made, layout, signature)), signature
-
-
-class _OfNewKeys:
-    """A model that remembers something of each key, and runs on rows of new keys."""
-
-    def __init__(self, model: RecordModel, layout: StateLayout, signature: Signature) -> None:
-        self._model = model
-        self._initial = {tensor.spec.name: first for tensor, first in zip(layout.tensors, layout.initial, strict=True)}
-        self._gives = [model.signature.output_index[spec.name] for spec in signature.outputs]
-
-    def probe(self) -> Sequence[Array] | RunFailure:
-        return self._model.probe()
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        rows = len(next(iter(feeds.values())))
-        states = {name: np.repeat(first[None], rows, axis=0) for name, first in self._initial.items()}
-        outputs = self._model.run({**feeds, **states})
-        return outputs if isinstance(outputs, RunFailure) else [outputs[at] for at in self._gives]

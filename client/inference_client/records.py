@@ -7,8 +7,10 @@ values that are not JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 from numpy.typing import ArrayLike
 
@@ -22,7 +24,7 @@ _JSON = b"application/json"
 def value_of(record: Any) -> bytes:
     """The value of a record: a dictionary as JSON, a text as UTF-8, bytes as they are. Raises `InvalidArgument`.
 
-    numpy's numbers and arrays, dates and UUIDs have a form in JSON; NaN and infinity become null.
+    numpy's numbers and arrays, decimals, dates and UUIDs have a form in JSON; NaN and infinity become null.
     """
     if isinstance(record, str | bytes):
         try:
@@ -32,9 +34,18 @@ def value_of(record: Any) -> bytes:
     if not isinstance(record, Mapping):
         raise InvalidArgument(f"expected a record as a dict, or a text or bytes, got {type(record).__name__}")
     try:
-        return orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(record, _plain, orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         raise InvalidArgument(f"the record has no form in JSON: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A value that orjson has no form for: a decimal with all its digits, and an array such as a column of another."""
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value)) if value.is_finite() else None
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(type(value).__name__)  # orjson says it in its own words
 
 
 class Records(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
+from tests.bert import folder, random_weights, word_tokenizer
 from tests.contract.exchanges import EXAMPLES, text_of
 from tests.contract.test_asyncapi import asyncapi_schema  # noqa: F401  # a fixture
+from tests.models import running_mean, save
 from tests.unit.codecs.records.builders import record, record_codec
 from worker.assembled_records import record_mapping
 from worker.codecs.codec import Codec
@@ -33,6 +37,11 @@ response_topic = "scores"
 dead_letter_topic = "rejected"
 group_id = "scorers"
 """
+
+
+def encoder(at: Path) -> Path:
+    """A sentence encoder's folder."""
+    return folder(at / "encoder", random_weights(), 4, word_tokenizer())
 
 
 @pytest.fixture
@@ -68,6 +77,46 @@ def test_the_document_is_the_example(settings: Path, capsys: pytest.CaptureFixtu
     assert contract(ContractOrder(config=settings)) == 0
 
     assert json.loads(capsys.readouterr().out) == GOLDEN
+
+
+TEXTS = """
+[records.text]
+field = "body"
+[records.answer]
+keep = ["id"]
+"""
+STATES = """
+[records.answer]
+mean = "mean"
+[state]
+tensors = { sum_in = "sum_out", count_in = "count_out" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "records", "reads", "gives"),
+    [
+        pytest.param(encoder, TEXTS, {"body", "id"}, {"id", "embedding"}, id="texts"),
+        pytest.param(partial(save, running_mean()), STATES, {"x"}, {"mean"}, id="states"),
+    ],
+)
+def test_it_has_the_fields_of_records_and_answers(
+    made: Callable[[Path], Path],
+    records: str,
+    reads: set[str],
+    gives: set[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A text is a field, too, and a state is none: nobody sends it."""
+    settings = tmp_path / "worker.toml"
+    settings.write_text(f"{TOPICS}[model]\npath = '{made(tmp_path)}'\n{records}")
+
+    assert contract(ContractOrder(config=settings)) == 0
+
+    messages = json.loads(capsys.readouterr().out)["components"]["messages"]
+    assert messages["record"]["payload"]["properties"].keys() == reads
+    assert messages["answer"]["payload"]["properties"].keys() == gives
 
 
 def test_it_is_valid_by_asyncapi_s_own_schema(asyncapi_schema: Any) -> None:  # noqa: F811  # the fixture

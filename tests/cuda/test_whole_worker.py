@@ -86,7 +86,7 @@ def test_records_that_kill_the_context_are_refused_and_their_neighbours_answered
 
         assert worker.exit_code() == 0, worker.log
     refused = {number: found[number] for number in poisoned}
-    assert set(refused.values()) == {f"the model failed on this request: its process {LOST}"}
+    assert set(refused.values()) == {f"the model failed on this record: its process {LOST}"}
     assert found == {**EACH_ITS_OWN, **refused}
 
 

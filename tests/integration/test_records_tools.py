@@ -69,7 +69,7 @@ def test_a_topic_s_newest_records_make_settings_that_serve_them(broker: Embedded
         "answer": "y FP32[batch, 2], same BYTES[batch], with payment_id",
         "payments": "10 newest records tried: 10 answered, 0 refused",
     }
-    assert report["example"]["request"]["headers"] == {}
+    assert report["example"]["record"]["headers"] == {}
 
 
 def test_init_writes_the_mapping_of_a_topic(broker: EmbeddedBroker, command: Command) -> None:
@@ -96,12 +96,12 @@ def test_check_counts_the_reasons_of_records_without_an_answer(broker: EmbeddedB
     none = command("check", "--config", "worker.toml", "--json")
 
     assert any(
-        warning["text"].startswith("payments: 3 of the 8 newest records would get no answer: amount: expected a number")
+        warning["text"].startswith("payments: 3 of the 8 newest records would get an error: amount: expected a number")
         for warning in some["warnings"]
     )
     assert some["exit_code"] == 0
     assert none.exit_code == 2
-    assert "10 of the 10 newest records would get no answer" in json.loads(none.stdout)["problems"][0]["text"]
+    assert "10 of the 10 newest records would get an error" in json.loads(none.stdout)["problems"][0]["text"]
 
 
 def test_framed_records_need_a_registry(broker: EmbeddedBroker, command: Command) -> None:

@@ -6,21 +6,19 @@ stopped and started again has them, with their ids. By hand: `python -m tests.ka
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from tests.kafka.broker import NoBrokerError, dying_with_us, free_port
+from tests.kafka.broker import NoBrokerError, fetching, free_port
+from tests.kafka.child_server import ChildServer
 
 VERSION = "3.0.9"  # the last that Java 17 runs
 ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
@@ -28,105 +26,48 @@ ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
 GET = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
 FOLDER = Path(__file__).parents[2] / ".cache" / "apicurio" / VERSION
 START_TIMEOUT = 120.0
-STOP_TIMEOUT = 20.0
 OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-class Apicurio:
-    """A registry on its own port and data, which `stop` leaves and `remove` deletes. Owns the process."""
+class Apicurio(ChildServer):
+    """A registry on its own port and data."""
 
     def __init__(self) -> None:
         """Raises `NoBrokerError` where it cannot be started."""
         self._program = _program()
-        self._folder = Path(tempfile.mkdtemp(prefix="registry-"))
+        super().__init__("registry-")
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
 
     def start(self) -> Self:
         """Start, or start again with its port and data; returns when it answers."""
-        assert self._process is None, "already running"
         properties = {
             "quarkus.http.host": "127.0.0.1",
             "quarkus.http.port": str(self._port),
             "apicurio.datasource.url": f"jdbc:h2:file:{self._folder / 'data'}",
         }
-        with (self._folder / "registry.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(*dying_with_us(), "java", *OPTIONS),
-                    *(f"-D{name}={value}" for name, value in properties.items()),
-                    *("-jar", str(self._program)),
-                ],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        options = [f"-D{name}={value}" for name, value in properties.items()]
+        self._launch(["java", *OPTIONS, *options, "-jar", str(self._program)])
         deadline = time.monotonic() + START_TIMEOUT
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                why = (self._folder / "registry.log").read_text()[-2000:]
+            if (why := self._why_dead()) or time.monotonic() > deadline:
                 self.remove()
-                raise NoBrokerError(f"the registry does not answer: {why}")
+                raise NoBrokerError(f"the registry does not answer: {why or 'it takes too long'}")
             time.sleep(0.1)
         return self
-
-    def stop(self) -> None:
-        """Shut down in good order: its port refuses connections."""
-        self._end(signal.SIGTERM)
-
-    def suspend(self) -> None:
-        """SIGSTOP: it takes connections, and answers nothing until `heal`."""
-        assert self._process is not None, "not running"
-        self._process.send_signal(signal.SIGSTOP)
-
-    def heal(self) -> None:
-        """Let it run again after any fault."""
-        if self._process is None:
-            self.start()
-        else:
-            self._process.send_signal(signal.SIGCONT)
-
-    def remove(self) -> None:
-        """Kill it if it runs, and delete its data."""
-        if self._process is not None:
-            self._end(signal.SIGKILL)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _end(self, how: signal.Signals) -> None:
-        assert self._process is not None, "not running"
-        self._process.send_signal(how)
-        try:
-            self._process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
 
     def _answers(self) -> bool:
         with suppress(OSError), urllib.request.urlopen(f"{self.url}/subjects", timeout=5):  # noqa: S310  # our own
             return True
         return False
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.remove()
-
     def __repr__(self) -> str:
-        return f"<Apicurio {self.url} {'running' if self._process else 'not running'}>"
+        return f"{super().__repr__()[:-1]} {self.url}>"
 
 
 def _program() -> Path:
     """The jar that starts it, fetched and unpacked once for all test runs. Raises `NoBrokerError`."""
-    needed = ("java",) if FOLDER.is_dir() else ("java", "mvn")
-    if missing := [tool for tool in needed if shutil.which(tool) is None]:
-        raise NoBrokerError(f"no {' and no '.join(missing)} on the PATH")
-    FOLDER.parent.mkdir(parents=True, exist_ok=True)
-    with (FOLDER.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may want it at once
+    with fetching(FOLDER):
         if not FOLDER.is_dir():
             _fetch(FOLDER.with_suffix(".part"))
     return next(FOLDER.glob("*-runner.jar"))

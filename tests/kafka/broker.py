@@ -16,16 +16,16 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.child_server import ChildServer
 
 ADDRESS_VARIABLE = "WORKER_TEST_BOOTSTRAP_SERVERS"
 VERSION = "4.3.1"
@@ -36,7 +36,6 @@ JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
 PARTITIONS = 12  # of a topic made by hand, as in docker-compose.yml
 USUAL_PORT = 9092  # where people, and pages, look for a Kafka
 START_TIMEOUT = 90.0  # 3 s on an idle machine of two cores; a busy one takes many times that
-STOP_TIMEOUT = 30.0
 HEAP = "-Xmx512m"
 # Without the compiler that optimises, which pays after minutes of load. With the archive of classes (`archive`) a start
 # took 1.3 s of CPU time instead of 3.3, and a topic half as much (2026-11-25).
@@ -141,14 +140,13 @@ def seats(count: int) -> Sequence[Seat]:
     return [Seat(node, port, controller, voters, cluster_id) for node, (port, controller) in enumerate(ports, 1)]
 
 
-class JvmBroker:
-    """Apache Kafka as a child process in its own folder, which `stop` leaves and `remove` deletes.
+class JvmBroker(ChildServer):
+    """Apache Kafka.
 
     `config` comes on top of `jvm/server.properties`; `login` is what a client needs where that asks for one. `doors`
     are more listeners, security protocols by name (`addresses` tells where they are, `advertised` what their clients
     are told instead); `format_options` go to the StorageTool, which makes users. Alone unless it has a `seat` among
-    others. Owns the process. It dies with us where `setpriv` exists, so that a test run that is killed leaves nothing
-    behind.
+    others.
     """
 
     java_options: Sequence[str] = ()  # benchmarks want all of the JVM; `tests/conftest.py` says what tests want
@@ -166,8 +164,7 @@ class JvmBroker:
         self._seat = seat or seats(1)[0]
         self._login = login
         self._classpath = f"{self._jars()}/*"
-        self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__("kafka-")
         self.bootstrap_servers = f"127.0.0.1:{self._seat.port}"
         self.addresses = {name: f"127.0.0.1:{free_port()}" for name in doors or ()}
         own = {**listeners("127.0.0.1", self._seat.port, self._seat.controller_port), "log.dirs": str(self.data)}
@@ -192,14 +189,7 @@ class JvmBroker:
 
     def launch(self) -> None:
         """Start, and do not wait: the first of several nodes answers when others are there."""
-        assert self._process is None, "already running"
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*dying_with_us(), *self._java("kafka.Kafka"), str(self._properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self._launch([*self._java("kafka.Kafka"), str(self._properties)])
 
     def wait_until_answering(self) -> Self:
         """Wait until the broker answers; remove it and raise `NoBrokerError` if it does not."""
@@ -210,54 +200,10 @@ class JvmBroker:
             raise
         return self
 
-    def stop(self) -> None:
-        """Shut down in good order."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill -9. Acknowledged records are in the operating system's cache and survive."""
-        self._end(signal.SIGKILL)
-
-    def suspend(self) -> None:
-        """SIGSTOP: the broker does not answer until `heal`."""
-        assert self._process is not None, "not running"
-        self._process.send_signal(signal.SIGSTOP)
-        tasks = Path(f"/proc/{self._process.pid}/task")
-        while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in tasks.glob("*/stat")):
-            time.sleep(0.005)  # a thread that runs may answer for a moment more
-
-    def heal(self) -> None:
-        """Let the broker run again after any fault."""
-        if self._process is None:
-            self.start()
-        else:
-            self._process.send_signal(signal.SIGCONT)
-
-    def remove(self) -> None:
-        """Kill it if it runs, and delete its data."""
-        if self._process is not None:
-            self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     @property
     def data(self) -> Path:
         """The folder of its topics, with a folder for each partition."""
         return self._folder / "data"
-
-    @property
-    def log(self) -> Path:
-        """The file with its standard output."""
-        return self._folder / "broker.log"
-
-    def _end(self, how: signal.Signals) -> None:
-        assert self._process is not None, "not running"
-        self._process.send_signal(how)
-        try:
-            self._process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
 
     def _format(self, options: Sequence[str]) -> None:
         command = [*self._java("kafka.tools.StorageTool"), "format", "-t", self._seat.cluster_id]
@@ -278,20 +224,8 @@ class JvmBroker:
     def _classes(main: str) -> str:
         return f"-XX:SharedArchiveFile={archive(main)}"  # one that is missing, or another JVM's, is passed over
 
-    def _why_dead(self) -> str | None:
-        if self._process is None or self._process.poll() is None:
-            return None
-        return f"the broker exited with {self._process.returncode}: {self.log.read_text()[-2000:]}"
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.remove()
-
     def __repr__(self) -> str:
-        state = f"pid {self._process.pid}" if self._process else "not running"
-        return f"<JvmBroker {self.bootstrap_servers} {state} {self._folder}>"
+        return f"{super().__repr__()[:-1]} {self.bootstrap_servers}>"
 
 
 class _Archiving(JvmBroker):
@@ -327,18 +261,25 @@ def jars(pom: Path = HERE / "pom.xml", folder: Path = JARS) -> Path:
 
     Raises `NoBrokerError`.
     """
-    needed = ("java",) if folder.is_dir() else ("java", "mvn")
-    if missing := [tool for tool in needed if shutil.which(tool) is None]:
-        raise NoBrokerError(f"no {' and no '.join(missing)} on the PATH")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may want them at once
+    with fetching(folder):
         if not folder.is_dir():
             _fetch(pom, folder)
         if folder == JARS and not archive("kafka.Kafka").is_file():
             with _Archiving() as broker:
                 broker.stop()
     return folder
+
+
+@contextmanager
+def fetching(folder: Path) -> Iterator[None]:
+    """Two test runs may want a folder of Maven's files at once: one comes after the other. Raises `NoBrokerError`."""
+    needed = ("java",) if folder.is_dir() else ("java", "mvn")
+    if missing := [tool for tool in needed if shutil.which(tool) is None]:
+        raise NoBrokerError(f"no {' and no '.join(missing)} on the PATH")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _fetch(pom: Path, folder: Path) -> None:
@@ -395,11 +336,6 @@ def wait_until_answering(
         except KafkaException:
             continue
     raise NoBrokerError(f"no Kafka answers at {bootstrap_servers}")
-
-
-def dying_with_us() -> list[str]:
-    """A command's prefix that ends its process with ours, where the system can."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def usual_port(wanted: int = USUAL_PORT) -> int:

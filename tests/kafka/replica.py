@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.kafka.broker import dying_with_us, free_port
+from tests.kafka.broker import free_port
+from tests.kafka.child_server import dying_with_us
 
 READY_TIMEOUT = 90.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
 START_TIMEOUT = 30.0  # for all else, also for an end: a worker that hangs for a minute must be noticed

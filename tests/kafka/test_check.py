@@ -138,7 +138,7 @@ def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> Non
     assert "there is no topic nowhere; let `inference-worker check --create-topics` make it" in " ".join(
         problems.split()
     )
-    assert "ends with exit code 2: 2 problems." in problems
+    assert "not fit to serve: 2 problems, exit code 2." in problems
     assert deployment.requests in result.stdout.partition("Cluster")[2]
 
 

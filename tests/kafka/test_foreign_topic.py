@@ -17,7 +17,7 @@ def payments(count: int) -> list[Sent]:
     ]
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_worker_at_a_foreign_topic_stops_and_leaves_no_trace(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """However often it starts again: no answer, no dead letter, no offset. The log says what it saw."""
     with Scene(kafka, tmp_path, guarantee=guarantee) as scene:

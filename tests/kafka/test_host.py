@@ -24,7 +24,6 @@ from tests.kafka.replica import Replica, is_alive
 from tests.kafka.scene import (
     RAW_HEADER,
     Scene,
-    both_guarantees,
     quick_at_least_once,
     quick_exactly_once,
     wait_until_running,
@@ -170,7 +169,7 @@ def test_a_record_that_takes_all_memory_is_answered_and_nobody_else_notices(
             expect_refused(scene, [b"greedy"], b"memory", code="RESOURCE_EXHAUSTED")
 
 
-@both_guarantees
+@quick_exactly_once
 @pytest.mark.parametrize("kills", [10, pytest.param(60, marks=pytest.mark.slow)])
 def test_hosts_killed_every_second_cost_no_answer(kafka: Cluster, tmp_path: Path, guarantee: str, kills: int) -> None:
     """Two workers on one machine under load: nothing is lost, wrong, out of order, refused or repeated."""
@@ -307,7 +306,7 @@ def test_a_signal_to_the_whole_group_of_processes_is_a_clean_stop(
     with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         host = replica.host
-        scene.publish([spin(2.0)])
+        scene.publish([spin(1.0)])
         wait_until_running(replica)
 
         replica.signal_all(number)

@@ -18,27 +18,6 @@ from tests.kafka.spins import spin, turns
 from tests.models import fixed_batch, identity, save, slow_lookup, spinner
 
 
-@quick_exactly_once
-def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Where the model is in its process: exit 3 after RUN_TIMEOUT_S, and the hung request is neither answered nor
-    committed; earlier requests are.
-    """
-    settings = {"MODEL__HOST": "thread", "MODEL__RUN_TIMEOUT_S": "3"}
-    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
-        replica = scene.replica()
-        scene.publish([spin(0.001) for _ in range(20)])
-        scene.verdict().expect_clean()
-        scene.expect_all_committed()
-
-        began = time.monotonic()
-        scene.publish([spin(1e6)])
-
-        assert replica.exit_code() == 3, replica.log
-        assert time.monotonic() - began > 3.0
-        assert scene.committed() == {0: 20}
-        assert len(scene.auditor.answers) == 20
-
-
 @pytest.mark.parametrize(
     ("protocol", "guarantee", "brief"),
     [
@@ -48,21 +27,27 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guaran
         pytest.param("classic", "exactly_once", 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_worker_that_hangs_leaves_its_group(
+def test_a_hung_inference_ends_the_worker_which_leaves_its_group(
     kafka: Cluster, tmp_path: Path, protocol: str, guarantee: str, brief: int
 ) -> None:
-    """Others need not wait for its session. It hangs in a lane, or on the loop's thread after brief inferences."""
+    """Where the model is in its process: exit 3 after RUN_TIMEOUT_S, and the hung request is neither answered nor
+    committed; earlier ones are. Other members need not wait for its session. It hangs in a lane, or on the loop's
+    thread after brief inferences.
+    """
     settings = {"MODEL__HOST": "thread", "MODEL__RUN_TIMEOUT_S": "2", "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(1e-5)] * brief)
         scene.answers()
 
+        began = time.monotonic()
         scene.publish([spin(1e6)])
 
         assert replica.exit_code() == 3, replica.log
+        assert time.monotonic() - began > 2.0
         scene.wait_for_members(0, timeout=5.0)
         assert sum(scene.committed().values()) == brief
+        assert len(scene.auditor.answers) == brief
 
 
 @quick_at_least_once
@@ -124,10 +109,10 @@ def expect_running_inferences_to_finish(
     kafka: Cluster, folder: Path, guarantee: str, tell: Callable[[Replica], None]
 ) -> None:
     """Fail the test unless three requests, taken before `tell`, are answered and committed; exit 0."""
-    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "60"}  # 4.5 s of a core
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "60"}  # 2.4 s of a core
     with Scene(kafka, folder, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
-        scene.publish([spin(1.5)] * 3)
+        scene.publish([spin(0.8)] * 3)
         replica.wait_until_taken(3)
 
         tell(replica)

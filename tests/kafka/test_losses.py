@@ -11,7 +11,7 @@ import pytest
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.forgotten_offsets import forget_offsets
 from tests.kafka.replica import Replica
-from tests.kafka.scene import Scene, both_guarantees, raw
+from tests.kafka.scene import Scene, quick_at_least_once, quick_exactly_once, raw
 from tests.kafka.test_publish_consume import run
 from tests.kafka.test_state import StatefulScene, number
 
@@ -39,7 +39,7 @@ def requests_in(scene: Scene, key: bytes) -> int:
     return int(state["tensors"]["count_in"]["data"][0])
 
 
-@both_guarantees
+@quick_at_least_once
 def test_offsets_that_are_partly_gone_are_said_with_counts(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """The first worker and `check` say it, but not of a group that has all its offsets or never had any."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=3) as scene:
@@ -108,7 +108,7 @@ def test_states_that_are_gone_are_said_with_counts(kafka: Cluster, tmp_path: Pat
         assert told.split(":")[0] in log
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_foreign_record_in_the_changelog_costs_nothing(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """It is named and counted, by the tools too, and ends no worker."""
     with StatefulScene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.cluster import Cluster, Sent
-from tests.kafka.scene import RAW_HEADER, ROWS, WIDTH, Scene, raw, row
+from tests.kafka.scene import RAW_HEADER, ROWS, WIDTH, Scene, quick_at_least_once, raw, row
 
 JSON_HEADER = ("content-type", b"application/json")
 
@@ -108,7 +108,7 @@ def test_keyless_requests_keep_their_order(plain: Scene) -> None:
         assert offsets == sorted(offsets)
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+@quick_at_least_once
 def test_requests_without_a_key_are_answered_in_a_compacted_topic(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:

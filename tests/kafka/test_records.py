@@ -25,7 +25,7 @@ from tests.kafka.record_scene import (
     sent,
     settings_of,
 )
-from tests.kafka.scene import both_guarantees, quick_at_least_once, quick_exactly_once
+from tests.kafka.scene import quick_at_least_once, quick_exactly_once
 from tests.kafka.test_dead_letters import Stage
 from tests.kafka.test_state import Serial, last_states
 from tests.kafka.test_tracing import PARENT, of_trace, traceparent
@@ -39,7 +39,7 @@ def keyed(number: int) -> Sent:
     return sent(payment(number), b"key-%d" % (number % KEYS))
 
 
-@both_guarantees
+@quick_exactly_once
 def test_no_record_is_lost_or_repeated_when_processes_are_killed(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
@@ -84,7 +84,7 @@ def is_event(asked: Sent) -> bool:
     return b'"event"' in (asked.value or b"")
 
 
-@both_guarantees
+@quick_exactly_once
 def test_the_state_of_a_key_is_that_of_its_right_events(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """A GRU fed from JSON, with wrong events and records of other kinds between, and a replica and a host killed."""
     network = gru(STEP, HIDDEN)
@@ -341,7 +341,7 @@ def is_one_of(asked: Sent, scene: RecordScene) -> bool:
     return any(asked is each for each in scene.acknowledged.values())
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_topic_of_other_kinds_is_passed_over_and_committed(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """A new group begins with thousands of records that are not ours: nothing is answered, nor taken for wrong."""
     settings = settings_of(**MAPPING, only={"kind": ["payment"]})

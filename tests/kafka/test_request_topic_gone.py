@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.kafka.cluster import Cluster
 from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, quick_at_least_once, quick_classic, quick_exactly_once, raw
 
-PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 # The client checks a classic group without traffic every 30 s; with traffic every 5.
 SOON = 50.0
 REQUESTS = 400
@@ -42,7 +39,7 @@ def wait_until_unready(replica: Replica, topic: str) -> None:
     assert replica.text("/readyz") == f"the cluster has no topic {topic}\n"
 
 
-@PROTOCOLS
+@quick_classic
 @quick_exactly_once
 def test_a_deleted_topic_is_told_at_once_and_its_successor_is_read(
     kafka: Cluster, tmp_path: Path, guarantee: str, protocol: str

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+import tests.conftest  # noqa: F401  # Hypothesis' settings, which pytest has from there
 from tests.properties import test_mutants as simulator
 from tests.properties.simulation.checker import Broken
 from tests.properties.simulation.mutants import Mutant

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,9 +15,11 @@ from worker.codecs.records.mapping import RecordMapping
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.inference.records.conclusions import fields_of
 from worker.settings import RecordsSettings
 from worker.tools.records.proposal import propose
 from worker.tools.records.sample import sample_of
+from worker.tools.records.section_text import section_text
 
 NAMES = ("amount", "age", "country", "created", "x.y", "id")
 MISSING = object()
@@ -37,16 +41,26 @@ def samples(draw: st.DrawFn) -> list[dict[str, Any]]:
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     kinds = {name: draw(st.sampled_from([*VALUES])) for name in names}
     gaps = draw(st.lists(st.sampled_from(names), unique=True))
-    inside = draw(st.booleans())
-    records = []
-    for _ in range(draw(st.integers(1, 8))):
-        values = {
+    shape = draw(st.sampled_from(["flat", "inside", "items", "kinds"]))
+
+    def values() -> dict[str, Any]:
+        drawn = {
             name: draw(st.one_of(VALUES[kind], st.none(), st.just(MISSING)) if name in gaps else VALUES[kind])
             for name, kind in kinds.items()
         }
-        record = {name: value for name, value in values.items() if value is not MISSING}
-        records.append({"of": record} if inside else record)
-    return records
+        return {name: value for name, value in drawn.items() if value is not MISSING}
+
+    def record() -> dict[str, Any]:
+        match shape:
+            case "inside":
+                return {"of": values()}
+            case "items":
+                return {"items": [values() for _ in range(draw(st.integers(1, 3)))], "at": 1}
+            case "kinds":
+                return draw(st.one_of(st.just({"kind": "other", "more": 1}), st.just({"kind": "own", **values()})))
+        return values()
+
+    return [record() for _ in range(draw(st.integers(1, 8)))]
 
 
 SPECS = st.builds(
@@ -57,8 +71,8 @@ SPECS = st.builds(
 )
 
 
-@meeting("a complete proposal", "a default", "a conversion", "a vector", "every record is read")
-@settings(max_examples=300)  # one in four makes a complete proposal
+@meeting("a default", "a conversion", "a vector", "rows", "kinds", "every record is read")
+@settings(max_examples=500)  # one in four makes a complete proposal
 @given(samples(), st.lists(SPECS, min_size=1, max_size=4, unique_by=lambda spec: spec.name), st.booleans())
 def test_a_complete_proposal_is_a_mapping(
     values: list[dict[str, Any]],
@@ -73,7 +87,6 @@ def test_a_complete_proposal_is_a_mapping(
 
     section = RecordsSettings.model_validate(proposal.section)
     complete = not proposal.open
-    met("a complete proposal", is_so=complete)
     if not complete:
         return
     entries = json.dumps(proposal.section["inputs"])
@@ -82,5 +95,38 @@ def test_a_complete_proposal_is_a_mapping(
     met("a vector", is_so=any(isinstance(entry, list) for entry in proposal.section["inputs"].values()))
     mapping = RecordMapping(section, signature, takes_nan=takes_nan)
     mapped = mapping.read([record.value or b"" for record in records], records)
+    met("rows", is_so="rows" in proposal.section)
+    met("kinds", is_so="only" in proposal.section)
     met("every record is read", is_so=not mapped.faults)
     assert [why for why in mapped.faults.values() if "missing" not in why and "null" not in why] == []
+
+
+OUTPUTS = st.builds(
+    TensorSpec,
+    st.sampled_from(["label", "score", "logits", "logits_2", "probabilities", "embedding", "last_hidden_state", "id"]),
+    st.sampled_from(["FP32", "INT64", "BYTES"]),
+    st.sampled_from([(), (1,), (2,), (3,), (None,), (None, 4), (2, 3)]),
+)
+MASK = TensorSpec("attention_mask", "INT64", (None,))
+
+
+@meeting("a class", "a vector of texts", "two outputs for one name")
+@settings(max_examples=300)
+@given(st.lists(OUTPUTS, min_size=1, max_size=4, unique_by=lambda spec: spec.name), st.booleans())
+def test_a_proposed_answer_is_one(outputs: list[TensorSpec], has_mask: bool) -> None:  # noqa: FBT001  # hypothesis gives it
+    """Its text is read as what was proposed, and a worker makes each of its fields."""
+    inputs = (TensorSpec("x", "FP32", ()), *([MASK] if has_mask else []))
+    values = b'{"x": 1, "attention_mask": [1], "id": "a-1", "of": {"score": {"id": "b-2"}}}'
+    signature = Signature("m", "1", inputs, tuple(outputs))
+
+    proposal = propose(signature, sample_of([Record(Partition("t", 0), 0, None, values, (), None)]))
+
+    section = tomllib.loads(section_text(proposal, 1))["records"]
+    assert section == proposal.section
+    entries = {name: entry for name, entry in section["answer"].items() if name != "keep"}
+    fields = fields_of(entries, outputs, [spec.name for spec in inputs])
+    served = replace(signature, outputs=tuple([field.spec for field in fields]))
+    RecordMapping(RecordsSettings.model_validate(section), served)
+    met("a class", is_so={"argmax": "logits"} in entries.values())
+    met("a vector of texts", is_so=any("mean" in entry for entry in entries.values() if isinstance(entry, dict)))
+    met("two outputs for one name", is_so="label" in entries and any("logits" in entry for entry in entries))

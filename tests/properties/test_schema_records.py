@@ -7,7 +7,8 @@ import json
 import random
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import fastavro
@@ -25,12 +26,13 @@ from tests.unit.codecs.records.registry import (
     protobuf,
 )
 from worker.codecs.records import avro as avro_module
+from worker.codecs.records.answer_schemas import answer_schema, whole_record
 from worker.codecs.records.avro import AvroRecords
 from worker.codecs.records.avro_schema import AvroSchema
 from worker.codecs.records.avro_writing import UNFIT, Writers
 from worker.codecs.records.framing import Frame
 from worker.codecs.records.readers import RecordReader, RecordReaders
-from worker.core.failures import Reject
+from worker.core.failures import BadConfiguration, Reject
 from worker.core.schemas import RegisteredSchema
 
 FRAME = Frame(7, 0)
@@ -176,6 +178,51 @@ def test_a_value_for_a_type_is_written_and_read_back_or_refused() -> None:
         assert read == given or isinstance(read, float | dict | list)
 
     with_each_seed(600, walk)
+
+
+JUNK: list[Any] = [None, True, -1, 2**70, 1.5, "", "int", "record", "N1", "enum", "array", [], {}, ["null"], [[]]]
+JUNK += [{"type": "int"}, {"type": "array"}, {"type": "fixed", "name": 5, "size": 4}]
+JUNK += [{"type": "record", "name": "a.b", "namespace": 7, "fields": [{"name": "x", "type": "N1"}]}]
+JUNK += [{"type": "bytes", "logicalType": "decimal", "scale": scale} for scale in (5, True, "x")]
+KEYS = ["aliases", "namespace", "logicalType", "scale", "size", "symbols", "name", "type", "items", "values", "fields"]
+
+
+def with_junk(chance: random.Random, schema: Any) -> Any:
+    """The schema with something else in one or two places."""
+    schema = json.loads(json.dumps(schema))
+    for _ in range(chance.randrange(1, 3)):
+        at = chance.choice([*_objects(schema)])
+        at[chance.choice([*at, *KEYS])] = json.loads(json.dumps(chance.choice(JUNK)))
+    return schema
+
+
+def _objects(given: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(given, dict):
+        yield given
+    for each in given.values() if isinstance(given, dict) else given if isinstance(given, list) else ():
+        yield from _objects(each)
+
+
+@meeting("refused", "read", "kept", least=40)
+def test_a_wrong_schema_is_refused_or_read() -> None:
+    """Nothing else happens to a worker, whatever its publishers register."""
+
+    def walk(chance: random.Random) -> None:
+        source = RandomAvro(chance)
+        schema = registered(with_junk(chance, source.schema))
+        try:
+            readers = [AvroRecords(schema, wanted) for wanted in (None, [("f0", "f0"), ("f1", "*")])]
+        except Reject:
+            met("refused")
+            return
+        for reader in readers:
+            for _ in range(3):
+                met("read", is_so=refusal_of(reader, written(source.schema, source.record())) is None)
+        with suppress(BadConfiguration):
+            answer_schema(schema, [], whole_record(schema)).writer(9)
+            met("kept")
+
+    with_each_seed(1000, walk)
 
 
 def damaged(chance: random.Random, value: bytes, start: int) -> bytes:

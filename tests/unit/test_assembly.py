@@ -288,7 +288,7 @@ def test_rejections_that_are_written_count_towards_the_limit(assembled: Assemble
     for _ in range(11):
         codec.messages([refused])
 
-    with pytest.raises(TooManyRejections, match="11 requests in a row"):
+    with pytest.raises(TooManyRejections, match="11 records in a row"):
         assembled.held["_rejections"].check()
 
 

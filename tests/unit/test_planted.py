@@ -6,7 +6,7 @@ bugs have passed the quick tests once. Each bug names the test that was written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -17,8 +17,10 @@ from unittest import mock
 import numpy as np
 import pytest
 from confluent_kafka import TopicPartition
+from hypothesis import Phase, settings
 
 from tests.builders import NONSENSE, SPOILT
+from tests.properties import test_hostile_values
 from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answer_writer, test_counting, test_raw_tensor
 from tests.unit.codecs.records import test_answers as test_record_answers
@@ -33,7 +35,6 @@ from tests.unit.loop import (
     test_answering,
     test_chunks,
     test_deadlines,
-    test_hostile_values,
     test_turning,
 )
 from tests.unit.state import test_in_the_loop as test_state
@@ -565,6 +566,16 @@ PLANTED: Mapping[str, Planted] = {
 }
 
 
+@pytest.fixture
+def unshrunk() -> Iterator[None]:
+    """Hypothesis makes no failing example smaller, which takes seconds, or minutes where a machine is busy."""
+    settings.register_profile("unshrunk", settings.get_profile("worker"), phases=[Phase.explicit, Phase.generate])
+    settings.load_profile("unshrunk")
+    yield
+    settings.load_profile("worker")
+
+
+@pytest.mark.usefixtures("unshrunk")
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
     """The test that was written for it fails, and passes without the bug."""

@@ -55,7 +55,9 @@ def answered(folder: Path, settings: str, records: list[Any], capfd: pytest.Capt
     return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("name", [*ALONE, *WHOLE, "records-functions-named", "pictures", "infer-section"])
+@pytest.mark.parametrize(
+    "name", [*ALONE, *WHOLE, "records-functions-named", "texts-and-more", "pictures", "infer-section"]
+)
 def test_the_settings_of_the_page_are_taken(name: str, tmp_path: Path) -> None:
     """They mean records. A whole example has 15 lines at most."""
     settings = settings_of(name, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from tests.models import model, running_mean, save
 from tests.unit.test_settings import LEAST
-from worker.core.failures import BadConfiguration
-from worker.core.records import Answer, Partition, Record, Rejection
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.records import Answer, Array, Partition, Record, Rejection
 from worker.inference.model_loading import load_as_set
 from worker.scorer import Scorer
 from worker.settings import load
@@ -84,3 +85,26 @@ def test_a_mapping_that_the_model_refuses_is_told_with_the_models_name(tmp_path:
     """It is the refusal of a worker's start."""
     with pytest.raises(BadConfiguration, match=r"model\.onnx: \[records\.answer\] score"):
         scorer(tmp_path, DOUBLE, RECORDS__ANSWER='{"score": "z"}')
+
+
+class Deadly:
+    """A model that ends its process where a row is 13. Notes the first element of each run's rows."""
+
+    def __init__(self) -> None:
+        self.ran: list[list[float]] = []
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        self.ran.append(feeds["x"][:, 0].tolist())
+        return RunFailure("its process died", ended_host=True) if 13 in self.ran[-1] else [feeds["x"][:, 0]]
+
+
+def test_records_of_a_run_that_ended_the_process_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves would end it as often as there are halvings. The record that ends it again is refused."""
+    of = scorer(tmp_path, DOUBLE, RECORDS__ENCODING="json")
+    deadly = Deadly()
+    monkeypatch.setattr(of._model, "run", deadly.run)
+
+    answers = [said(answer) for answer in of.records([record(at, {"x": x}) for at, x in enumerate([1, 13, 3, 4])])]
+
+    assert answers == [{"y": 1.0}, "the model failed on this record: its process died", {"y": 3.0}, {"y": 4.0}]
+    assert deadly.ran == [[1, 13, 3, 4], [1], [13], [3], [4]]

@@ -158,11 +158,11 @@ class Letter(NamedTuple):
     def loss(self) -> str | None:
         """The reason why the original cannot be made from it; None if it can."""
         if tuple(self.headers) == UNREADABLE_HEADERS:
-            return "the request's headers could not be read"
+            return "the record's headers could not be read"
         if self.omitted:
-            return f"the request's {' and '.join(self.omitted)} did not fit into the dead letter"
+            return f"the record's {' and '.join(self.omitted)} did not fit into the dead letter"
         if self.record.value is None and self.message.startswith(UNREADABLE):
-            return "the request could not be read, so the dead letter does not hold it"
+            return "the record could not be read, so the dead letter does not hold it"
         return None
 
 

@@ -64,8 +64,11 @@ _FORGOTTEN = 35
 
 
 def lack_of_room(signature: Signature, wire: Wire) -> list[str]:
-    """The reasons why a row's request or answer is too long, with the cure. Tensors with open dimensions count as 0."""
-    asked = sum(spec.row_bytes or 0 for spec in signature.required)
+    """The reasons why a row's request or answer is too long, with the cure. Tensors with open dimensions count as 0.
+
+    A record may be shorter than the tensors that are made of it.
+    """
+    asked = 0 if wire.records is not None else sum(spec.row_bytes or 0 for spec in signature.required)
     answered = sum(spec.row_bytes or 0 for spec in signature.outputs)
     lacks = []
     if asked > wire.max_request_bytes:

@@ -118,7 +118,7 @@ class RequestReader:
             what = "request" if self._wire.records is None else "record"
             why = f"expected a {what}, got {'an empty' if value is not None else 'a null'} value"
         elif self._has_state and key is None:
-            why = "expected a key: the model remembers something of each key, and this request has none"
+            why = "expected a key: the model remembers something of each key"
         elif self._has_state and key is not None and len(key) > self._wire.max_key_bytes:
             code, limit = Code.RESOURCE_EXHAUSTED, self._wire.max_key_bytes
             why = f"the key has {len(key)} bytes, at most {limit} fit into the changelog beside a state"

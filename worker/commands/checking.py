@@ -36,6 +36,7 @@ from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
+from worker.scorer import Scorer
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
 from worker.state import StateLayout
@@ -94,7 +95,7 @@ def _look_at_all(
     scorer = None if model is None or settings.records is None else look_at_mapping(model, settings, report, closing)
     has_topics = _look_at_cluster(settings, report, creates_topics=creates_topics)
     if model is not None:
-        _look_at_room(model, settings, report, model.signature if scorer is None else scorer.signature)
+        _look_at_room(model, settings, report, scorer)
         if with_example and settings.records is None:
             report.example = _example(model, settings)
     if scorer is not None and has_topics:
@@ -115,7 +116,8 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
         report.add(stop)
         return None
     full = full_batch(settings.batching, model)
-    facts = {**_facts(model, signature, full), "remembers": None if layout is None else _states(layout)}
+    facts = _facts(model, signature, full, takes_rows=settings.records is None)
+    facts["remembers"] = None if layout is None else _states(layout)
     try:
         found = independence(model, settings.batching.max_batch_size)
         facts["independence"] = found.doubt
@@ -127,7 +129,7 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
     return model
 
 
-def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
+def _facts(model: Model, signature: Signature, full: Limit, *, takes_rows: bool) -> dict[str, str | None]:
     """Facts about the loaded model, by name. None or empty: there is nothing to say."""
     raw, left, fixed = signature.raw_input, model.left_to_cpu, model.padding
     nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
@@ -140,7 +142,7 @@ def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | N
         "batches": f"of exactly {count(fixed.rows, 'row')}, short ones are padded: {fixed.why}" if fixed else None,
         "padded": ", ".join(f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes),
         "full batches": CLOSING.get(full.why) and f"close at {count(full.rows, 'row')}, by {CLOSING[full.why]}",
-        "raw rows": f"{raw.row_bytes} bytes a row, little-endian ({raw.dtype.str})" if raw else None,
+        "raw rows": f"{raw.row_bytes} bytes a row, little-endian ({raw.dtype.str})" if takes_rows and raw else None,
     }
 
 
@@ -209,7 +211,8 @@ def _ask(settings: Settings, contact: Contact, report: Report) -> Topics | None:
         limit = (topic.config or {}).get(LIMIT_KEY)
         takes = f", records of {int(limit):,} bytes at most" if limit else ""
         has = f"{count(topic.partitions, 'partition')}, {count(topic.replication, 'replica')}{takes}"
-        report.cluster[topic.name] = f"{_HOLDS[topic.setting]}: {has}"
+        is_of_records = settings.records is not None and topic.setting == "REQUEST_TOPICS"
+        report.cluster[topic.name] = f"{'records' if is_of_records else _HOLDS[topic.setting]}: {has}"
     if topics is not None:
         report.max_bytes = topics.max_bytes
         report.cluster["group"] = str(topics.membership)
@@ -239,8 +242,11 @@ def _tried_transactions(
 # All else
 
 
-def _look_at_room(model: Model, settings: Settings, report: Report, served: Signature) -> None:
-    """Check that a row fits into a request, and its answer and state into their topics, as far as limits are known."""
+def _look_at_room(model: Model, settings: Settings, report: Report, scorer: Scorer | None) -> None:
+    """Check that a row fits into a request, and its answer and state into their topics, as far as limits are known.
+
+    `scorer`: of records; None: the topics hold requests.
+    """
     kafka, limits = settings.kafka, report.max_bytes
     wire = Wire(
         kafka.response_topic,
@@ -248,9 +254,10 @@ def _look_at_room(model: Model, settings: Settings, report: Report, served: Sign
         max_request_bytes=kafka.max_request_bytes,
         max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
+        records=None if scorer is None else scorer.mapping,
     )
     layout, signature = split_signature(model.signature, settings.state)
-    report.warn(*lack_of_room(signature if settings.records is None else served, wire))
+    report.warn(*lack_of_room(signature if scorer is None else scorer.signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:
         try:

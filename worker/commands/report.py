@@ -29,8 +29,8 @@ class Report:
     """The findings of all checks. Each check adds its part.
 
     `max_bytes` limits the records of topics; `created` has the topics that were made, with their partitions.
-    `example` has headers and value of a `request` of one row and its `answer`. `records` has what feeds each input,
-    what the answer has, and how the newest records fared; empty for requests.
+    `example` has headers and value of a `request` of one row, or of a `record`, and its `answer`. `records` has what
+    feeds each input, what the answer has, and how the newest records fared; empty for requests.
     """
 
     settings: Sequence[Effective] = ()
@@ -93,7 +93,7 @@ def show(console: Console, report: Report) -> None:
     page.findings("Problems", "red", report.problems)
     if report.problems:
         many = count(len(report.problems), "problem")
-        page.line(f"A worker with these settings ends with exit code {report.exit_code}: {many}.", "bold red", gap=True)
+        page.line(f"These settings are not fit to serve: {many}, exit code {report.exit_code}.", "bold red", gap=True)
     else:
         page.line("A worker with these settings starts.", "bold green", gap=True)
 

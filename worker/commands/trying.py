@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from worker.core.records import Answer, Record, Rejection
 from worker.core.tensors.signature import Signature
 from worker.inference.model import Model
 from worker.kafka.reader import newest
+from worker.scored_model import hosted, wants_host
 from worker.scorer import Scorer
 from worker.settings import Settings
 from worker.terminal.terminal import count
@@ -32,7 +34,7 @@ def look_at_mapping(model: Model, settings: Settings, report: Report, closing: E
         return record_parts(settings, signature, closing, lambda _, wanted: wanted._replace(id=0))
 
     try:
-        scorer = Scorer(model, settings, parts_of)
+        scorer = Scorer(hosted(settings, closing) if wants_host(settings) else model, settings, parts_of)
     except Stop as stop:
         report.add(stop)
         return None
@@ -46,7 +48,7 @@ def mapped(scorer: Scorer) -> Iterator[Row]:
     assert mapping is not None
     for spec in signature.inputs[:_MOST_INPUTS]:
         paths = mapping.fed_by[spec.name]
-        source = f" from {_listed(list(map(str, paths)))}" if paths else ", a constant"
+        source = f" from {_listed([str(path) or 'the whole record' for path in paths])}" if paths else ", a constant"
         yield spec.name, f"{str(spec).partition(' ')[2]}{source}"
     if more := len(signature.inputs[_MOST_INPUTS:]):
         yield "…", f"and {count(more, 'input')} more"
@@ -68,6 +70,8 @@ def try_newest(scorer: Scorer, settings: Settings, report: Report) -> Example:
             report.add(stop)
             break
         report.records[topic] = _judged(topic, records, answers, report)
+        if missed := _kept_by_none(scorer, answers):
+            report.warn(f"{topic}: [records.answer] keeps {_listed(missed)}, and none of the newest records has it")
         example = example or _example(records, answers)
     return example
 
@@ -81,7 +85,7 @@ def _judged(topic: str, records: Sequence[Record], answers: Sequence[Answer], re
     answered, passed_over = len(answers) - len(rejections), len(rejections) - len(refused)
     if refused:
         why = "; ".join(f"{message} ({many})" for message, many in Counter(refused).most_common(5))
-        told = f"{topic}: {len(refused)} of the {len(records)} newest records would get no answer: {why}"
+        told = f"{topic}: {len(refused)} of the {len(records)} newest records would get an error: {why}"
         if answered:
             report.warn(told)
         else:
@@ -92,11 +96,21 @@ def _judged(topic: str, records: Sequence[Record], answers: Sequence[Answer], re
     return f"{count(len(records), 'newest record')} tried: {answered} answered, {len(refused)} refused{passed}"
 
 
+def _kept_by_none(scorer: Scorer, answers: Sequence[Answer]) -> Sequence[str]:
+    """The kept fields that are null in all answers. Where records have a schema, a start finds them."""
+    assert scorer.mapping is not None
+    values = [answer[2] for answer in answers if not isinstance(answer, Rejection)]
+    if scorer.mapping.keep == "all" or not values or not all(value and value.startswith(b"{") for value in values):
+        return []
+    answered = [json.loads(value or b"") for value in values]
+    return [name for name in scorer.mapping.keep if all(fields[name] is None for fields in answered)]
+
+
 def _example(records: Sequence[Record], answers: Sequence[Answer]) -> Example:
     for record, answer in zip(records, answers, strict=True):
         if not isinstance(answer, Rejection):
             _, _, value, headers, *_ = answer
-            return {"request": ((), record.value or b""), "answer": (headers or (), value or b"")}
+            return {"record": ((), record.value or b""), "answer": (headers or (), value or b"")}
     return {}
 
 

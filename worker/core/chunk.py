@@ -317,7 +317,7 @@ class Pieces:
         try:
             joined = [np.concatenate(rows) for rows in zip(*parts, strict=True)]
         except ValueError:
-            return refusal(self.whole, 0, Code.INTERNAL, f"the model failed on this request: {PIECES_DIFFER}").rejection
+            return refusal(self.whole, 0, Code.INTERNAL, f"the model failed on this record: {PIECES_DIFFER}").rejection
         return Prediction(self.whole, joined, 0, self.carried)
 
     def _finish(self) -> list[Sequence[Array]]:

@@ -35,7 +35,7 @@ class Rejections:
         self._in_a_row += 1
         if self._in_a_row >= self._limit:
             last = f"{rejection.record.source} as {rejection.code.value}"
-            self._reached = f"{self._in_a_row} requests in a row were rejected, the last one {last}"
+            self._reached = f"{self._in_a_row} records in a row were rejected, the last one {last}"
 
     def predicted(self) -> None:
         """Begin to count anew, because the next answer is a result."""
@@ -152,8 +152,8 @@ class FirstRejections:
         looks = self._describe(last.record)
         seen = f"The last one was refused so: {self._reason(last)}" if looks is None else f"It looks like {looks}"
         return (
-            f"{self._in_a_row} records in a row are no requests, the last one {last.record.source}, and this group "
-            f"never had one: is this the right topic? {seen}. The worker takes {self._takes}. {held} of them are not "
-            "answered, and the group stands where it began. Name another topic in WORKER_KAFKA__REQUEST_TOPICS, or set "
-            "WORKER_DELIVERY__REJECTION_LIMIT=0: then each is answered with an error"
+            f"{self._in_a_row} records in a row were refused, the last one {last.record.source}, and this group "
+            f"never answered one: is this the right topic? {seen}. The worker takes {self._takes}. {held} of them are "
+            "not answered, and the group stands where it began. Name another topic in WORKER_KAFKA__REQUEST_TOPICS, or "
+            "set WORKER_DELIVERY__REJECTION_LIMIT=0: then each is answered with an error"
         )

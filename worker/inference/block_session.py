@@ -5,46 +5,30 @@ It pays because ONNX Runtime's binding takes about 6 µs of CPU for an input, an
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from worker.core.records import Array
 from worker.inference.graph_blocks import Blocks, Joined, in_blocks
-from worker.inference.model_file import LOCATION, LoadableModel
+from worker.inference.model_file import LOCATION, LoadableModel, small_content
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-# Bytes of the largest model that is changed: while it loads, it takes its size once more.
-LARGEST = 256 * 1024 * 1024
 
 _size = attrgetter("nbytes")
 
 
 def blocks_of(loadable: LoadableModel) -> Blocks | None:
     """The model with blocks; None if it has none, has weights in other files, or cannot be changed."""
-    if loadable.is_ort:
-        return None
     try:
-        content = _content(loadable.model)
+        content = small_content(loadable)
         blocks = None if content is None else in_blocks(content)
     except (OSError, ValueError, IndexError):  # the session says what is wrong with it
         return None
     return None if blocks is None or LOCATION.search(blocks.model) else blocks
-
-
-def _content(model: str | bytes) -> memoryview | None:
-    if isinstance(model, bytes):
-        return memoryview(model) if len(model) <= LARGEST else None
-    with Path(model).open("rb") as file:
-        if Path(model).stat().st_size > LARGEST:
-            return None
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 class BlockSession:

@@ -22,6 +22,7 @@ from worker.inference.facts import Device
 from worker.inference.model_file import LoadableModel
 from worker.inference.onnxruntime_errors import is_out_of_memory, load_failure, readable
 from worker.inference.session import CPU, CUDA, RUN_ERRORS, TENSORRT, Opened, Session
+from worker.inference.zip_maps import without_zip_maps
 
 Options = Mapping[str, str]  # `provider.option`: an option of ONNX Runtime's provider, passed on unchanged
 
@@ -154,6 +155,7 @@ def _session_or_cause(loadable: LoadableModel, providers: list[Any], threads: in
 
 
 def _session(loadable: LoadableModel, providers: list[Any], threads: int) -> Session:
+    loadable = without_zip_maps(loadable)
     blocks = blocks_of(loadable)
     if blocks is not None:
         changed = loadable._replace(model=blocks.model)

@@ -15,7 +15,7 @@ from typing import Any
 
 from worker.core.failures import BadConfiguration, listed
 
-# Where `optimum-cli export onnx`, sentence-transformers and the hub put the model.
+# Where `optimum-cli export onnx`, sentence-transformers and the hub put the model. An only one may have another name.
 _MODELS = ("onnx/model.onnx", "model.onnx")
 # Architectures that count their positions from the pad token's id + 1 on, so 514 positions are 512 tokens.
 _POSITIONS_AFTER_PAD = frozenset(
@@ -23,6 +23,8 @@ _POSITIONS_AFTER_PAD = frozenset(
 )
 # A tokenizer without a limit of its own says 1e30.
 _NO_LIMIT = 10**9
+# The labels that transformers gives a classifier of two classes, and does not write down.
+_UNNAMED = {"0": "LABEL_0", "1": "LABEL_1"}
 # The modules of sentence-transformers that are known here. A Dense layer, for one, would be missing from the answer.
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _MODE = "pooling_mode_"  # … of `pooling_mode_mean_tokens: true`
@@ -34,8 +36,10 @@ class Folder:
 
     `max_tokens` is the length that the model is meant for, and `positions` the most tokens that it can take. `pooling`
     is a mode of sentence-transformers (`mean`, `cls`, `max`, …), several are joined with `+`; `normalize`: the pooled
-    vector is divided by its length. `steps` are modules after the encoder that are none of these. `labels` are those of
-    a classifier, by index, and `activation` makes scores of its logits: `softmax`, `sigmoid`, or `output` for none.
+    vector is divided by its length. `steps` are modules after the encoder that are none of these. `prompt` begins each
+    text; if not `pools_prompt`, the embedding leaves its tokens out. `is_lowered`: texts are put in small letters.
+    `labels` are those of a classifier, by index, and `activation` makes scores of its logits: `softmax`, `sigmoid`, or
+    `output` for none.
     """
 
     path: Path
@@ -46,6 +50,9 @@ class Folder:
     pooling: str | None = None
     normalize: bool = False
     steps: Sequence[str] = ()
+    prompt: str = ""
+    pools_prompt: bool = True
+    is_lowered: bool = False
     labels: tuple[str, ...] | None = None
     activation: str = "softmax"
     image_preprocessing: Path | None = None
@@ -58,6 +65,8 @@ def model_in(path: Path) -> Path:
     for name in _MODELS:
         if (path / name).is_file():
             return path / name
+    if len(only := [*path.glob("*.onnx"), *path.glob("onnx/*.onnx")]) == 1:
+        return only[0]
     if snapshots := sorted(path.glob("snapshots/*/")):
         cure = f"name a snapshot in it: {listed(snapshots)}"
     elif others := sorted(file.relative_to(path).as_posix() for file in path.glob("**/*.onnx")):
@@ -87,18 +96,23 @@ def _read(path: Path) -> Folder:
     kinds = [kind for kind, _ in modules]
     labels = _labels(config)
     pad = config.get("pad_token_id")
+    encoder, pooling = _object(path / "sentence_bert_config.json"), _object(_pooling_file(path, modules))
+    sentences = _object(path / "config_sentence_transformers.json")
     return Folder(
         path,
         tokenizer=_file(path / "tokenizer.json"),
-        max_tokens=_limit(_object(path / "sentence_bert_config.json").get("max_seq_length"))
+        max_tokens=_limit(encoder.get("max_seq_length"))
         or _limit(_object(path / "tokenizer_config.json").get("model_max_length")),
         positions=_positions(config),
         pad_token=pad if _is_count(pad) else None,
-        pooling=_pooling(path, modules),
+        pooling=_pooling(pooling),
         normalize="Normalize" in kinds,
         steps=tuple(kind for kind in kinds if kind not in _MODULES),
+        prompt=_prompt(sentences),
+        pools_prompt=pooling.get("include_prompt") is not False,
+        is_lowered=encoder.get("do_lower_case") is True,
         labels=labels,
-        activation=_activation(config, labels or ()),
+        activation=_activation(config, sentences, labels or ()),
         image_preprocessing=_file(path / "preprocessor_config.json"),
     )
 
@@ -145,18 +159,27 @@ def _modules(path: Path) -> Sequence[tuple[str, str]]:
     return [(str(one.get("type")).rpartition(".")[2], str(one.get("path", ""))) for one in found]
 
 
-def _pooling(path: Path, modules: Sequence[tuple[str, str]]) -> str | None:
-    config = _object(path / dict(modules).get("Pooling", "1_Pooling") / "config.json")
-    if isinstance(named := config.get("pooling_mode"), str):
-        return named
+def _pooling_file(path: Path, modules: Sequence[tuple[str, str]]) -> Path:
+    return path / dict(modules).get("Pooling", "1_Pooling") / "config.json"
+
+
+def _pooling(config: Mapping[str, Any]) -> str | None:
+    if named := config.get("pooling_mode"):
+        return named if isinstance(named, str) else "+".join(map(str, named))
     modes = [name.removeprefix(_MODE) for name, is_on in config.items() if name.startswith(_MODE) and is_on is True]
     return "+".join(re.sub("_tokens?$", "", mode) for mode in modes) or None
 
 
+def _prompt(config: Mapping[str, Any]) -> str:
+    """The prompt of a text where none is named; that of a query, for one, is of no use for documents."""
+    prompts = config.get("prompts")
+    return str(prompts.get(config.get("default_prompt_name")) or "") if isinstance(prompts, dict) else ""
+
+
 def _labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """A classifier's labels by index. Encoders may have some, too, which say nothing."""
-    named = config.get("id2label")
     architectures = " ".join(map(str, config.get("architectures") or ["Classification"]))
+    named = config.get("id2label") or (_UNNAMED if "architectures" in config else None)
     if not isinstance(named, dict) or not named or "Classification" not in architectures:
         return None
     try:
@@ -166,10 +189,14 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(by_index[at] for at in sorted(by_index)) if max(by_index) == len(by_index) - 1 else None
 
 
-def _activation(config: Mapping[str, Any], labels: Sequence[str]) -> str:
-    """The activation of a classifier's logits, as the pipelines of transformers and sentence-transformers choose it."""
+def _activation(config: Mapping[str, Any], sentences: Mapping[str, Any], labels: Sequence[str]) -> str:
+    """The activation of a classifier's logits, as the pipelines of transformers and sentence-transformers choose it.
+
+    Since its version 6 the latter has it in a file of its own, from 4 on in `config.json`, before under another name.
+    """
     own = config.get("sentence_transformers")
-    named = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
+    before = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
+    named = sentences.get("activation_fn", before)
     if named is not None:
         return {"Identity": "output", "Sigmoid": "sigmoid"}.get(str(named).rpartition(".")[2], "softmax")
     problem = config.get("problem_type")

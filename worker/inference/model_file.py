@@ -6,6 +6,7 @@ ONNX Runtime reads its file by itself. Weights in other files are read here for 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -16,6 +17,8 @@ from worker.core.failures import BadConfiguration
 
 # A model is one protobuf message, and protobuf reads none that is larger.
 LARGEST_FILE = 2**31 - 1
+# Bytes of the largest model that is changed before it is loaded: it takes its size once more meanwhile.
+LARGEST_CHANGED = 256 * 1024 * 1024
 # A tensor names its data file in an entry of key and value, and every writer of protobuf begins that entry like this.
 LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
 
@@ -47,6 +50,18 @@ def loadable_model(path: Path, sha256: str | None) -> LoadableModel:
     if content is not None and sha256 is not None:
         _check_pin(path, content, sha256)
     return LoadableModel(str(path) if content is None else content, start[4:8] == b"ORTM", is_python)
+
+
+def small_content(loadable: LoadableModel) -> memoryview | None:
+    """The bytes of a model that may be changed before it is loaded; None if it is none. Raises `OSError`."""
+    model = loadable.model
+    size = len(model) if isinstance(model, bytes) else Path(model).stat().st_size
+    if loadable.is_ort or size > LARGEST_CHANGED:
+        return None
+    if isinstance(model, bytes):
+        return memoryview(model)
+    with Path(model).open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def digest_of(path: Path) -> str:

@@ -231,7 +231,7 @@ class Outcomes:
         if failure is not None:
             raise ModelBroken(
                 f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
-                "deployment is broken; the requests that failed with it are unanswered and will be read again."
+                "deployment is broken; what failed with it is unanswered and will be read again."
             )
         self.refuse_records(self.check.cleared())
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from worker.core.failures import BadConfiguration
 from worker.core.schemas import NamedReference, RegisteredSchema, SchemaName, SchemaType
+from worker.registry.proto_compiler import MOST_SECONDS, ProtoCompiler
+from worker.registry.verdicts import MOST_SAID, NotInRegistry, NotReadable, NotTaken, RegistryAway, RegistryRefuses
 from worker.settings import RegistrySettings
 
 try:
@@ -28,29 +30,13 @@ logging.getLogger(httpx.__name__).setLevel(logging.WARNING)  # it logs each requ
 # The most schemas that one schema may refer to, in all: each costs a question.
 MOST_REFERENCES = 200
 TYPES: tuple[SchemaType, ...] = ("AVRO", "PROTOBUF", "JSON")
-# The form that a Protobuf schema is wanted in: its descriptor, as base64. Other schemas have no such form.
+# The form that a Protobuf schema is wanted in: its descriptor, as base64. Others have no such form, and some registries
+# do not know it: Apicurio gives what was registered, which mostly is a text.
 FORMAT = "serialized"
-MOST_SAID = 300  # characters of an error's text: a proxy sends whole pages
 _NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 404, 409, 422
 _LOGIN_REFUSED = (401, 403, 407)
 # Failures of the client's connections, and of its reading of an answer that is no registry's.
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, OSError, LookupError, ValueError, TypeError, AttributeError)
-
-
-class RegistryAway(Exception):
-    """No answer came, or none that a registry gives: ask again later. The message says why."""
-
-
-class RegistryRefuses(RegistryAway):
-    """The registry does not take our login, or gives it no right. Asking again helps only if that changes there."""
-
-
-class NotInRegistry(Exception):
-    """The registry has no such schema, or no such subject."""
-
-
-class NotTaken(Exception):
-    """The registry does not take a schema: it does not fit the earlier ones of its subject, or is wrong."""
 
 
 class RegistryClient:
@@ -59,6 +45,7 @@ class RegistryClient:
     def __init__(self, registry: RegistrySettings) -> None:
         """Raises `BadConfiguration` for a certificate that cannot be used."""
         self.url = registry.url
+        self._compiler = ProtoCompiler()
         try:
             self._client = SchemaRegistryClient(_config(registry))
         except (OSError, ValueError, TypeError) as error:
@@ -66,19 +53,22 @@ class RegistryClient:
                 f"WORKER_REGISTRY__SSL_CA_LOCATION, SSL_CERTIFICATE_LOCATION: a file cannot be used: {error}"
             ) from error
 
-    def schema(self, name: SchemaName) -> RegisteredSchema:
-        """Fetch a schema with its references. Raises `NotInRegistry` and `RegistryAway`."""
+    def schema(self, name: SchemaName, patience: float = MOST_SECONDS) -> RegisteredSchema:
+        """Fetch a schema with its references. Raises `NotInRegistry` and `RegistryAway`.
+
+        One that takes more than `patience` seconds to compile is `StillCompiling`.
+        """
         if isinstance(name, int):
             schema = self._named(lambda: self._client.get_schema(name, fmt=FORMAT))
-            return self._complete(schema, name, None)
+            return self._complete(schema, name, None, patience)
         schema = self._named(lambda: self._client.get_schema_by_guid(str(name), FORMAT))
-        return self._complete(schema, None, str(name))
+        return self._complete(schema, None, str(name), patience)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Fetch the newest schema of a subject. Raises `NotInRegistry` and `RegistryAway`."""
         with _translated():
             found = self._client.get_latest_version(subject, FORMAT)
-        return self._complete(found.schema, found.schema_id, found.guid)
+        return self._complete(found.schema, found.schema_id, found.guid, MOST_SECONDS)
 
     def register(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """Register the schema, unless it is there. Raises `NotTaken` if it may not follow the subject's others."""
@@ -93,6 +83,7 @@ class RegistryClient:
         return schema._replace(id=found.schema_id, guid=found.guid)
 
     def close(self) -> None:
+        self._compiler.close()
         self._client.close()
 
     def _named(self, ask: Callable[[], Schema]) -> Schema:
@@ -107,11 +98,12 @@ class RegistryClient:
         except NotTaken as refused:
             raise NotInRegistry(f"is refused by the registry: {refused}") from refused
 
-    def _complete(self, schema: Schema, number: int | None, guid: str | None) -> RegisteredSchema:
+    def _complete(self, schema: Schema, number: int | None, guid: str | None, patience: float) -> RegisteredSchema:
         kind = next((each for each in TYPES if each == (schema.schema_type or "AVRO")), None)
         if kind is None:
-            raise NotInRegistry(f"is of type {schema.schema_type}, which is none of {', '.join(TYPES)}")
-        return RegisteredSchema(number, guid, kind, schema.schema_str or "", tuple(self._referred(schema, set())))
+            raise NotReadable(f"is of type {schema.schema_type}, which is none of {', '.join(TYPES)}")
+        given = RegisteredSchema(number, guid, kind, schema.schema_str or "", tuple(self._referred(schema, set())))
+        return self._compiler.compiled(given, patience)
 
     def _referred(self, schema: Schema, met: set[str]) -> Iterator[NamedReference]:
         """The schemas that this one refers to, each after those that it refers to itself."""
@@ -120,12 +112,12 @@ class RegistryClient:
                 continue
             met.add(name)
             if len(met) > MOST_REFERENCES:
-                raise NotInRegistry(f"refers to more than {MOST_REFERENCES} schemas")
+                raise NotReadable(f"refers to more than {MOST_REFERENCES} schemas")
             try:
                 with _translated():
                     found = self._client.get_version(subject, version, fmt=FORMAT).schema
             except NotInRegistry as absent:
-                raise NotInRegistry(f"refers to {name}, which is not in the registry") from absent
+                raise NotReadable(f"refers to {name}, which is not in the registry") from absent
             yield from self._referred(found, met)
             yield NamedReference(name, found.schema_str or "")
 

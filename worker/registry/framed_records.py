@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -35,7 +35,7 @@ def as_json(records: Sequence[Record], registry: Registry, patience: float = PAT
     faults: dict[int, Fault] = {}
     objects = framed.objects(records, faults)
     return [
-        record._replace(value=msgspec.json.encode(one, enc_hook=str))
+        record._replace(value=msgspec.json.encode(one, enc_hook=str) if isinstance(one, Mapping) else bytes(one))
         if (fault := faults.get(at)) is None
         else record._replace(value=None, unreadable=fault.message)
         for at, (record, one) in enumerate(zip(records, objects, strict=True))

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from worker.core.failures import BadConfiguration
 from worker.core.schemas import RegisteredSchema
-from worker.registry.client import NotInRegistry, NotTaken, RegistryAway, RegistryClient, RegistryRefuses
+from worker.registry.client import RegistryClient
 from worker.registry.schema_files import SchemaFiles
 from worker.registry.schemas import Schemas
+from worker.registry.verdicts import NoCompiler, NotInRegistry, NotReadable, NotTaken, RegistryAway, RegistryRefuses
 from worker.settings import RegistrySettings
 
 
@@ -30,10 +31,15 @@ class Registry:
     def newest(self, subject: str) -> RegisteredSchema | None:
         """The newest schema of a subject, which its records probably have; None if it has none.
 
-        From now on it need not be asked for. Raises `BadConfiguration` if the registry does not answer.
+        From now on it need not be asked for. Raises `BadConfiguration` if the registry does not answer, or with what
+        cannot be read.
         """
         try:
             found = self._said(f"newest of {subject}", lambda: self._client.latest(subject))
+        except NotReadable as unreadable:
+            raise BadConfiguration(
+                f"WORKER_RECORDS__ENCODING: the newest schema of {subject} {unreadable}; answers are written as it says"
+            ) from unreadable
         except NotInRegistry:
             return None
         if found.id is not None:
@@ -76,6 +82,8 @@ class Registry:
         except RegistryAway as away:
             if (kept := self._files.said(question)) is not None:
                 return kept
+            if isinstance(away, NoCompiler):
+                raise BadConfiguration(f"WORKER_REGISTRY__URL: {away}") from away
             raise BadConfiguration(
                 f"WORKER_REGISTRY__URL: {self._client.url} does not answer: {away}; start it, or mend the address. A "
                 "worker with a WORKER_REGISTRY__CACHE_DIRECTORY starts without it the next time"

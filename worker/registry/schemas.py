@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from worker.core.schemas import RegisteredSchema, SchemaName, UnknownSchema
-from worker.registry.client import NotInRegistry, RegistryAway
 from worker.registry.schema_files import SchemaFiles
+from worker.registry.verdicts import NotInRegistry, RegistryAway
 
 _V = TypeVar("_V")
 # Schemas kept, verdicts kept, questions that wait. A topic has a few schemas, and a new one waits behind all questions:
@@ -29,13 +29,16 @@ MOST_SCHEMAS, MOST_VERDICTS, MOST_QUESTIONS = 1000, 1000, 16
 VERDICT_LASTS = 10.0  # seconds
 # Seconds between two requests after one without an answer.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+# Seconds that a schema may take to be compiled before others are asked for: one takes 0.1, on a busy machine 0.8
+# (2026-11).
+COMPILING = 2.0
 HIGHEST_ID = 2**31 - 1  # of a registry's schemas; it answers to a higher number as to a page that is not there
 
 
 class Asked(Protocol):
     """A registry that is asked for one schema at a time (`RegistryClient`)."""
 
-    def schema(self, name: SchemaName) -> RegisteredSchema: ...
+    def schema(self, name: SchemaName, patience: float) -> RegisteredSchema: ...
 
 
 class Schemas:
@@ -142,7 +145,7 @@ class Schemas:
 
     def _answer(self, name: SchemaName) -> RegisteredSchema | UnknownSchema:
         try:
-            schema = self._registry.schema(name)
+            schema = self._registry.schema(name, COMPILING)
         except NotInRegistry as absent:
             return _unknown(name, str(absent))
         self._files.keep(name, schema)

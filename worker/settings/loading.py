@@ -20,9 +20,8 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
 from worker.settings.kafka_sections import Connection
 from worker.settings.names import KNOWN, SECRET_FILES, is_ours, nearest
-from worker.settings.records_section import RecordsSettings
 from worker.settings.sections import OPTIONAL, SECTIONS, Sections, Settings, is_secret, variable
-from worker.settings.value_types import UNSHOWN, Section
+from worker.settings.value_types import UNSHOWN, PathNamed, Section
 
 _S = TypeVar("_S", bound=Sections)
 Tables = dict[str, Any]
@@ -91,11 +90,11 @@ def _read(path: Path | None) -> Tables:
 
 def _from_file(section: type[Section], key: str, value: Any, path: Path | None) -> Any:
     """The value of a setting in the file. A path there is relative to the file, also inside a table."""
-    annotation = section.model_fields[key].annotation
+    annotation, metadata = section.model_fields[key].annotation, section.model_fields[key].metadata
     if path is None or not value:
         return value
-    if section is RecordsSettings and key == "answer" and isinstance(value, dict):
-        return {name: _with_names(entry, path) for name, entry in value.items()}
+    if isinstance(value, dict) and (named := next((each for each in metadata if isinstance(each, PathNamed)), None)):
+        return {name: _with_path(entry, named.name, path) for name, entry in value.items()}
     if isinstance(value, dict) and (inner := _section_in(annotation)) is not None:
         return {
             name: _from_file(inner, name, v, path) if name in inner.model_fields else v for name, v in value.items()
@@ -103,10 +102,10 @@ def _from_file(section: type[Section], key: str, value: Any, path: Path | None) 
     return str(path.parent / value) if isinstance(value, str) and "Path" in str(annotation) else value
 
 
-def _with_names(entry: Any, path: Path) -> Any:
-    """An entry of the answer; its `names` may be a file's."""
-    if isinstance(entry, dict) and isinstance(names := entry.get("names"), str):
-        return {**entry, "names": str(path.parent / names)}
+def _with_path(entry: Any, name: str, path: Path) -> Any:
+    """An entry of a free table, in which a text of this name is a path."""
+    if isinstance(entry, dict) and isinstance(given := entry.get(name), str):
+        return {**entry, name: str(path.parent / given)}
     return entry
 
 

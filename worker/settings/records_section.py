@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from worker.settings.value_types import Section, Text, as_list, as_object
+from worker.settings.value_types import PathNamed, Section, Text, as_list, as_object
 
 FieldPath = Annotated[str | tuple[Text, ...], Field(min_length=1)]
 # Judged where the model is known: a field, a list of fields, or a table.
@@ -22,6 +22,7 @@ class TextSettings(Section):
 
     field: FieldPath
     pair: FieldPath | None = None
+    prefix: str | None = None  # before each text; None: as the model's folder says
     tokenizer: Path | None = None
     max_tokens: int | None = Field(None, ge=1)
 
@@ -58,6 +59,9 @@ class RecordsSettings(Section):
     encoding: Literal["json", "text", "bytes", "registry"] = Field(
         "json", description="A value is a JSON object, a text, bytes, or of a schema in a registry (`[registry]`)."
     )
+    answer_encoding: Literal["json"] | None = Field(
+        None, description="`json`: answers to records with a schema are JSON objects, without one."
+    )
     envelope: Text | None = Field(
         None, description="The field that holds the record itself: `payload.after` of Debezium, `payload` of Connect."
     )
@@ -76,7 +80,7 @@ class RecordsSettings(Section):
     image: _table_of(ImageSettings, '{"field": "photo"}') = Field(  # type: ignore[valid-type]  # as above
         None, description='The field with a picture: `{"field": "$value"}`.'
     )
-    answer: Table = Field(
+    answer: Annotated[Table, PathNamed("names")] = Field(
         {}, description='Fields of the answer: `{"score": "probabilities[1]", "keep": ["id"]}`; else all outputs.'
     )
     functions: Path | None = Field(

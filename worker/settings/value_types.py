@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, LiteralString
+from typing import Annotated, Any, Literal, LiteralString, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +27,12 @@ from worker.core.addresses import Url
 from worker.core.records import Value
 
 MIB = 1024 * 1024
+
+
+class PathNamed(NamedTuple):
+    """Marks a free table: in its entries a text of this name is a path."""
+
+    name: str
 
 
 def _split(value: Any) -> Any:

@@ -53,11 +53,11 @@ _OTHER_NAME = (
     b"by localhost or by a name without a dot, or name http://NAME/ in WORKER_TELEMETRY__REPLICAS\n"
 )
 _WHY = {
-    "cut_off": "no broker can be reached; requests wait in Kafka",
+    "cut_off": "no broker can be reached; records wait in Kafka",
     "draining": "told to stop: what was taken is finished, and nothing new is",
 }
 _BOUNDS = (
-    ("requests", metrics.RECORDS_IN_FLIGHT, metrics.RECORDS_LIMIT),
+    ("records", metrics.RECORDS_IN_FLIGHT, metrics.RECORDS_LIMIT),
     ("rows", metrics.ROWS_IN_FLIGHT, metrics.ROWS_LIMIT),
     ("bytes", metrics.BYTES_IN_FLIGHT, metrics.BYTES_LIMIT),
 )

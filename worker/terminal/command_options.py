@@ -23,9 +23,7 @@ End = Callable[[Callable[[], int]], Any]
 
 Config = Annotated[
     Path | None,
-    typer.Option(
-        "--config", help="TOML file with the tables kafka, model, state, batching, delivery, telemetry.", metavar="FILE"
-    ),
+    typer.Option("--config", help="TOML file with the worker's settings: docs/settings.md.", metavar="FILE"),
 ]
 Assignments = Annotated[
     list[str] | None,

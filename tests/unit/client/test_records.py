@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ JSON, FRAMED = RecordEncoder(Records()), RecordEncoder(Records(shouted, heard))
         ({"id": 1, "customer": {"country": "NL"}, "note": None}, b'{"id":1,"customer":{"country":"NL"},"note":null}'),
         ({"amount": np.float32(0.5), "counts": np.arange(2)}, b'{"amount":0.5,"counts":[0,1]}'),
         ({"amount": float("nan")}, b'{"amount":null}'),
+        ({"amount": Decimal("1.10"), "most": Decimal("1E+400")}, b'{"amount":1.10,"most":1E+400}'),
+        ({"amount": Decimal("NaN")}, b'{"amount":null}'),
+        ({"column": np.eye(2)[:, 1], "one": np.array(2)}, b'{"column":[0.0,1.0],"one":2}'),
         ("grüße", "grüße".encode()),
         (b"\xff\xd8", b"\xff\xd8"),
     ],

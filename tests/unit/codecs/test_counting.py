@@ -33,7 +33,7 @@ def test_a_result_ends_a_row_wherever_it_stands(stretches: list[list[Answer]]) -
 
     assert rejections._in_a_row == 2
     codec.messages([NO])
-    with pytest.raises(TooManyRejections, match="3 requests in a row"):
+    with pytest.raises(TooManyRejections, match="3 records in a row"):
         rejections.check()
 
 

@@ -51,7 +51,7 @@ def test_a_request_whose_headers_could_not_be_read_is_not_made_again_without_the
     """The headers said how to read the request."""
     found = read(dead_record(7, code=Code.INVALID_ARGUMENT, message="the headers", headers=UNREADABLE_HEADERS))
 
-    assert found.loss == "the request's headers could not be read"
+    assert found.loss == "the record's headers could not be read"
     assert found.record.value == b"{}"
 
 
@@ -86,18 +86,18 @@ def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
 @pytest.mark.parametrize(
     ("record", "loss"),
     [
-        (dead_record(value=b"x" * 5000, limit=2000), "the request's value did not fit into the dead letter"),
+        (dead_record(value=b"x" * 5000, limit=2000), "the record's value did not fit into the dead letter"),
         (
             dead_record(value=b"x" * 5000, key=b"y" * 5000, limit=2000),
-            "the request's value and key did not fit into the dead letter",
+            "the record's value and key did not fit into the dead letter",
         ),
         (
             dead_record(headers=[("h", b"x" * 5000)], limit=2000),
-            "the request's headers did not fit into the dead letter",
+            "the record's headers did not fit into the dead letter",
         ),
         (
             dead_record(value=None, message=f"{UNREADABLE}: bad"),
-            "the request could not be read, so the dead letter does not hold it",
+            "the record could not be read, so the dead letter does not hold it",
         ),
         (dead_record(value=None), None),
         (dead_record(value=b""), None),

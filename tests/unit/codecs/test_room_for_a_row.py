@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from worker.codecs.message_sizes import lack_of_room, longest_key
+from worker.codecs.records.mapping import RecordMapping
 from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.settings import RecordsSettings
 
 IMAGE = TensorSpec("image", "FP32", (10,))
 LABEL = TensorSpec("label", "BYTES", ())
@@ -29,6 +31,13 @@ def test_a_row_that_no_request_may_bring_is_told_of_with_the_setting() -> None:
     (why,) = lacks(39, 24)
 
     assert "a request of one row has 40 bytes and more, and WORKER_KAFKA__MAX_REQUEST_BYTES is 39" in why
+
+
+def test_a_record_may_be_shorter_than_its_tensors() -> None:
+    """A constant and a choice of names take more there than in the record, so that nothing is told."""
+    mapping = RecordMapping(RecordsSettings(), SIGNATURE)
+
+    assert lack_of_room(SIGNATURE, Wire("answers", "g", max_request_bytes=1, records=mapping)) == []
 
 
 def test_an_answer_that_its_topic_does_not_take_is_told_of_with_the_topic() -> None:

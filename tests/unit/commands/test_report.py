@@ -42,7 +42,7 @@ def test_a_report_is_written_with_the_verdict_at_its_end() -> None:
     written = shown(full_report())
 
     assert written == GOLDEN.read_text()
-    assert written.rstrip().splitlines()[-1] == "A worker with these settings ends with exit code 2: 1 problem."
+    assert written.rstrip().splitlines()[-1] == "These settings are not fit to serve: 1 problem, exit code 2."
     assert shown(Report()) == "A worker with these settings starts.\n"
 
 

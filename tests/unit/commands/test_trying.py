@@ -88,6 +88,17 @@ def test_many_inputs_are_counted(tmp_path: Path) -> None:
     assert rows[20:] == [("…", "and 2 inputs more"), ("answer", "y FP32[batch], with the whole record")]
 
 
+def test_a_function_s_input_is_the_whole_record(tmp_path: Path) -> None:
+    """It has no path of its own."""
+    (tmp_path / "functions.py").write_text("def inputs(record):\n    return {}\n")
+    functions = {"WORKER_RECORDS__FUNCTIONS": str(tmp_path / "functions.py"), "WORKER_MODEL__HOST": "thread"}
+    settings = load(None, LEAST | functions | {"WORKER_MODEL__PATH": str(save(SUM, tmp_path))})
+
+    rows = dict(trying.mapped(Scorer(load_as_set(settings.model, settings.batching), settings)))
+
+    assert rows["record"] == "BYTES[batch] from the whole record"
+
+
 @pytest.mark.parametrize(
     ("records", "told", "warnings", "problems"),
     [
@@ -122,8 +133,18 @@ def test_the_reasons_are_counted(monkeypatch: pytest.MonkeyPatch, scorer: Scorer
     report, _ = tried(monkeypatch, scorer, settings, [GOOD, BAD, BAD])
 
     assert report.warnings == [
-        "payments: 2 of the 3 newest records would get no answer: a: expected a number, got a text (2)"
+        "payments: 2 of the 3 newest records would get an error: a: expected a number, got a text (2)"
     ]
+
+
+@pytest.mark.parametrize(("records", "warned"), [([record(id=None), BAD], 1), ([record(id=None), GOOD], 0)])
+def test_a_kept_field_that_no_record_has_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, scorer: Scorer, settings: Settings, records: Sequence[Record], warned: int
+) -> None:
+    """Its name may be wrong, and it would be null in every answer."""
+    report, _ = tried(monkeypatch, scorer, settings, records)
+
+    assert report.warnings.count("payments: [records.answer] keeps id, and none of the newest records has it") == warned
 
 
 def test_the_example_is_a_record_and_its_answer(
@@ -132,7 +153,7 @@ def test_the_example_is_a_record_and_its_answer(
     """As they are in Kafka."""
     _, example = tried(monkeypatch, scorer, settings, [BAD, GOOD])
 
-    assert example["request"] == ((), GOOD.value)
+    assert example["record"] == ((), GOOD.value)
     assert example["answer"][1] == b'{"id":5,"y":6.0}'
 
 

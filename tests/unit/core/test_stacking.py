@@ -229,7 +229,7 @@ def test_one_rejected_piece_rejects_the_record() -> None:
     assert reassembly.collect(pieces[2], answer(pieces[2], 30)) is None
 
     assert stacker().stack(pieces[2:], ClosedBy.SIZE) == (None, [])
-    assert wrong.message == "the model failed on this request: poisoned"
+    assert wrong.message == "the model failed on this record: poisoned"
     assert reject(one(0, 1), RunFailure("no", Code.INVALID_ARGUMENT)).rejection.message == f"{VALUE_NOT_TAKEN}: no"
     assert wrong.code is Code.RESOURCE_EXHAUSTED
     assert wrong.record.offset == 9

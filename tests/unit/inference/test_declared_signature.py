@@ -33,8 +33,6 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
     ("model", "words"),
     [
         (models.identity("BF16"), "input x is of type tensor(bfloat16)"),
-        (models.class_map(), "output y is of type seq(map("),
-        (models.class_map(), 'convert the classifier with options={"zipmap": False}'),
         (models.scaled(), "input scale has no batch axis"),
         (models.of_unknown_rank(), "input x has no batch axis, or none that the file tells"),
         (models.without_inputs(), "has no inputs"),
@@ -67,7 +65,6 @@ def test_what_cannot_be_served_is_refused_with_the_cause(model: bytes, words: st
         (models.fixed_batch(4), "the number of rows is fixed"),
         (models.of_unknown_rank(), "an input has no shape"),
         (models.with_loss(), "an output `loss`"),
-        (models.class_map(), "a classifier gives"),
         (models.lower_case("xx_XX.UTF-8"), "this machine lacks the locale"),
     ],
 )

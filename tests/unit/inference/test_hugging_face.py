@@ -65,9 +65,18 @@ def refusal(path: Path) -> str:
 # ---- The model ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", [["onnx/model.onnx"], ["model.onnx"], ["onnx/model.onnx", "model.onnx"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["onnx/model.onnx"],
+        ["model.onnx"],
+        ["onnx/model.onnx", "model.onnx", "onnx/model_int8.onnx"],
+        ["onnx/model_int8.onnx"],
+        ["model_O2.onnx"],
+    ],
+)
 def test_the_model_of_a_folder_is_found(names: list[str], tmp_path: Path) -> None:
-    """In its folder `onnx` first, where exports of several lie."""
+    """In its folder `onnx` first, where exports of several lie; an only one may have any name."""
     folder = with_files(tmp_path / "all-MiniLM-L6-v2", dict.fromkeys(names, ""))
 
     assert model_in(folder) == folder / names[0]
@@ -183,12 +192,38 @@ def test_the_number_of_positions_is_that_of_tokens(
         ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len"),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "mean+max"),
         ({"pooling_mode": "cls", "include_prompt": True}, "cls"),
+        ({"pooling_mode": ["mean", "max"]}, "mean+max"),
         ({}, None),
     ],
 )
 def test_the_pooling_is_read(config: object, pooling: str | None, tmp_path: Path) -> None:
     """In the words of sentence-transformers, from both forms of its file."""
     assert read(with_files(tmp_path, {"1_Pooling/config.json": config})).pooling == pooling
+
+
+@pytest.mark.parametrize(
+    ("config", "prompt"),
+    [
+        ({"prompts": {"query": "query: ", "document": "passage: "}, "default_prompt_name": "document"}, "passage: "),
+        ({"prompts": {"query": "query: "}, "default_prompt_name": None}, ""),
+        ({"prompts": {"query": None}, "default_prompt_name": "query"}, ""),
+        ({"prompts": None, "default_prompt_name": "query"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_prompt_is_the_default_one(config: object, prompt: str, tmp_path: Path) -> None:
+    """Of several prompts, those of other tasks count no more than in sentence-transformers."""
+    folder = read(with_files(tmp_path, {"config_sentence_transformers.json": config}))
+
+    assert (folder.prompt, folder.pools_prompt, folder.is_lowered) == (prompt, True, False)
+
+
+def test_a_folder_tells_of_prompts_left_out_and_of_small_letters(tmp_path: Path) -> None:
+    files = {"1_Pooling/config.json": {"include_prompt": False}, "sentence_bert_config.json": {"do_lower_case": True}}
+
+    folder = read(with_files(tmp_path, files))
+
+    assert (folder.pools_prompt, folder.is_lowered) == (False, True)
 
 
 def test_further_modules_are_told_of(tmp_path: Path) -> None:
@@ -221,6 +256,8 @@ def test_further_modules_are_told_of(tmp_path: Path) -> None:
         ({"id2label": {}}, None, "softmax"),
         ({"architectures": ["BertModel"], "id2label": {"0": "LABEL_0"}}, None, "softmax"),
         ({"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}, ("a", "b"), "softmax"),
+        ({"architectures": ["BertForSequenceClassification"]}, ("LABEL_0", "LABEL_1"), "softmax"),
+        ({"architectures": ["BertModel"]}, None, "softmax"),
     ],
 )
 def test_a_classifier_is_read(config: object, labels: object, activation: str, tmp_path: Path) -> None:
@@ -228,6 +265,20 @@ def test_a_classifier_is_read(config: object, labels: object, activation: str, t
     folder = read(with_files(tmp_path, {"config.json": config}))
 
     assert (folder.labels, folder.activation) == (labels, activation)
+
+
+@pytest.mark.parametrize(
+    ("named", "activation"),
+    [("linear.Identity", "output"), ("activation.Sigmoid", "sigmoid"), ("activation.Softmax", "softmax")],
+)
+def test_the_activation_of_a_reranker_is_read(named: str, activation: str, tmp_path: Path) -> None:
+    """From the file that sentence-transformers writes since its version 6; it counts first."""
+    files = {
+        "config.json": {"id2label": {"0": "L"}, "sentence_transformers": {"activation_fn": "torch.nn.Sigmoid"}},
+        "config_sentence_transformers.json": {"activation_fn": f"torch.nn.modules.{named}"},
+    }
+
+    assert read(with_files(tmp_path, files)).activation == activation
 
 
 def test_the_preparation_of_images_is_found(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def test_answers_refused_when_they_are_written_count_as_rejections(exactly_once:
     world.turn_for(1.0)
     world.broker.append(record(5, large))
 
-    with pytest.raises(TooManyRejections, match="3 requests in a row were rejected, the last one requests/0/5"):
+    with pytest.raises(TooManyRejections, match="3 records in a row were rejected, the last one requests/0/5"):
         world.turn_for(1.0)
 
 
@@ -327,7 +327,7 @@ def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> 
     world.broker.append(*[record(at, value=b"odd") for at in (1, 2, 3)])
     world.turn_for(0.1)
 
-    with pytest.raises(TooManyRejections, match="3 requests in a row"):
+    with pytest.raises(TooManyRejections, match="3 records in a row"):
         world.turn_for(1.0)
 
 

@@ -48,7 +48,7 @@ def test_the_first_records_that_are_no_requests_stop_the_worker(exactly_once: bo
     assert world.broker.committed == {}
     assert group.stood_back == [{}]
     said = str(stop.value)
-    assert "4 records in a row are no requests, the last one requests/0/3" in said
+    assert "4 records in a row were refused, the last one requests/0/3" in said
     assert "It looks like payments. The worker takes x FP32[batch, 1]" in said
     assert "REJECTION_LIMIT=0" in said
 

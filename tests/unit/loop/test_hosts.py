@@ -43,7 +43,7 @@ def test_a_record_that_ends_the_host_costs_its_neighbours_nothing(
     assert world.answered("error") == names(2)
     [rejection] = world.events.rejections
     assert rejection.code is Code.INTERNAL
-    assert rejection.message == f"the model failed on this request: {ENDED}"
+    assert rejection.message == f"the model failed on this record: {ENDED}"
     assert [message.topic for message in world.broker.answers].count("dead-letters") == 1
     assert world.broker.committed == {P0: 8}
 

@@ -14,7 +14,7 @@ from tests.unit.registry.scripted import ABSENT, PAYMENT, Answer, ScriptedRegist
 from worker.core.failures import BadConfiguration
 from worker.core.schemas import NamedReference, RegisteredSchema
 from worker.registry import client as rooms_client
-from worker.registry.client import NotInRegistry, NotTaken, RegistryAway, RegistryRefuses
+from worker.registry.verdicts import NotInRegistry, NotTaken, RegistryAway, RegistryRefuses
 
 GUID = UUID("7f0a7b3e-2f7e-4f6c-9d3f-0123456789ab")
 TYPES = {"/schemas/types": (200, ["AVRO", "JSON", "PROTOBUF"])}

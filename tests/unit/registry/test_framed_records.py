@@ -52,6 +52,16 @@ def test_records_come_as_json_objects(registry: Registry) -> None:
     assert read[1].unreadable
 
 
+def test_json_with_a_schema_stays_the_text_that_it_is(registry: Registry, script: ScriptedRegistry) -> None:
+    """Whoever looks at it may find that it is none."""
+    script.pages["/schemas/ids/7"] = schema_page("{}", schemaType="JSON")
+    value = b'{"amount": 1.50, "amount": '
+
+    (read,) = framed_records.as_json([record(value)], registry, patience=10)
+
+    assert read.value == value
+
+
 def test_a_registry_that_is_away_is_told(registry: Registry, script: ScriptedRegistry) -> None:
     """The command does not wait for ever."""
     script.pages["/schemas/ids/7"] = away()

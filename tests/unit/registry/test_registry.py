@@ -11,6 +11,7 @@ import pytest
 from tests.unit.registry.scripted import ABSENT, PAYMENT, ScriptedRegistry, away, schema_page, settings
 from worker.core.failures import BadConfiguration
 from worker.core.schemas import RegisteredSchema
+from worker.registry import proto_compiler
 from worker.registry.registry import Registry
 
 OURS = RegisteredSchema(None, None, "AVRO", '{"type": "record", "name": "Score", "fields": []}')
@@ -57,6 +58,29 @@ def test_a_subject_without_a_schema_has_none(script: ScriptedRegistry, opened: O
     script.pages[NEWEST] = ABSENT
 
     assert opened().newest("payments-value") is None
+
+
+def test_a_text_of_protobuf_is_compiled_at_the_start(
+    script: ScriptedRegistry, opened: Opening, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is compiled once for a folder of schemas; without a compiler the start says what to install."""
+    script.pages[NEWEST] = schema_page("message A {}", id=7, version=2, schemaType="PROTOBUF")
+    compiled = opened(cache_directory=tmp_path).newest("payments-value")
+
+    monkeypatch.setattr(proto_compiler, "find_spec", lambda _: None)
+
+    assert opened(cache_directory=tmp_path).newest("payments-value") == compiled
+    assert opened(cache_directory=tmp_path).schemas.get(7) == compiled
+    with pytest.raises(BadConfiguration, match=r"WORKER_REGISTRY__URL: the registry has the .*pip install"):
+        opened().newest("payments-value")
+
+
+def test_a_newest_schema_that_cannot_be_read_ends_the_start(script: ScriptedRegistry, opened: Opening) -> None:
+    """It is not taken for none."""
+    script.pages[NEWEST] = schema_page("message A {", id=7, version=2, schemaType="PROTOBUF")
+
+    with pytest.raises(BadConfiguration, match="the newest schema of payments-value cannot be compiled: default:1:12"):
+        opened().newest("payments-value")
 
 
 def test_the_schema_of_answers_is_registered(script: ScriptedRegistry, opened: Opening) -> None:

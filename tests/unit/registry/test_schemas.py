@@ -11,9 +11,9 @@ import pytest
 
 from worker.core.schemas import RegisteredSchema, SchemaName, UnknownSchema
 from worker.registry import schemas as room
-from worker.registry.client import NotInRegistry, RegistryAway
 from worker.registry.schema_files import SchemaFiles
 from worker.registry.schemas import HIGHEST_ID, VERDICT_LASTS, Schemas
+from worker.registry.verdicts import NotInRegistry, RegistryAway
 
 GUID = UUID("7f0a7b3e-2f7e-4f6c-9d3f-0123456789ab")
 NOWHERE = SchemaFiles(None, "http://localhost:8081")
@@ -32,7 +32,7 @@ class Registry:
         self.gate.set()
         self.heard = threading.Semaphore(0)  # a request has ended
 
-    def schema(self, name: SchemaName) -> RegisteredSchema:
+    def schema(self, name: SchemaName, patience: float) -> RegisteredSchema:
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         self.asked.append(name)

@@ -102,14 +102,14 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
     assert dict(zip(said["latency"]["bounds"], said["latency"]["counts"], strict=False))[0.5] == 4
     assert said["model"] == {"name": "digits", "version": "1", "file": "3f9a2b1c", "device": "cpu", "sha256": ""}
     assert said["linger"] == 0.005
-    assert said["held"][0] == {"name": "requests", "now": 3, "limit": 0}
+    assert said["held"][0] == {"name": "records", "now": 3, "limit": 0}
 
 
 @pytest.mark.parametrize(
     ("change", "phase", "why"),
     [
         (lambda _: None, "serving", None),
-        (lambda s: s.events.consumer_seen(0, {P0: Standing(1, 2)}), "cut_off", "no broker can be reached; requests"),
+        (lambda s: s.events.consumer_seen(0, {P0: Standing(1, 2)}), "cut_off", "no broker can be reached; records"),
         (lambda s: s.events.consumer_seen(1, {P0: Standing(1, 2)}), "serving", None),
         (lambda s: setattr(s.worker, "stop_asked", True), "draining", "told to stop"),
         (lambda s: setattr(s.states, "restoring", 2), "restoring", "the states of 2 partitions are being read back"),

@@ -44,13 +44,13 @@ def test_what_a_message_quotes_is_left_out(message: str, shown: str) -> None:
 
 def test_of_what_the_model_says_no_number_is_shown() -> None:
     """A number may be an element of the request."""
-    message = "the model failed on this request: Gather 'g': idx=9999 must be within the range [-10,9]"
+    message = "the model failed on this record: Gather 'g': idx=9999 must be within the range [-10,9]"
 
     assert reason(message, Code.INTERNAL) == (
-        "the model failed on this request: Gather '…': idx=… must be within the range […,…]"
+        "the model failed on this record: Gather '…': idx=… must be within the range […,…]"
     )
     assert reason(f"{VALUE_NOT_TAKEN}: Gather 'g': idx=9999", Code.INVALID_ARGUMENT) == (
-        "the model does not take a value of this request: Gather '…': idx=…"
+        "the model does not take a value of this record: Gather '…': idx=…"
     )
 
 

@@ -35,6 +35,7 @@ class AvroSchema:
     def __init__(self, schema: RegisteredSchema) -> None:
         """Raises `Reject` if the schema is not one of a record."""
         self.named: dict[str, dict[str, Any]] = {}
+        self._used: set[str] = set()
         self._values: dict[str, int] = {}
         try:
             for _, text in schema.references:
@@ -42,6 +43,8 @@ class AvroSchema:
             root = self._plain(json.loads(schema.text), "")
         except _MALFORMED as error:
             raise Reject(f"{called(schema)} cannot be read as an Avro schema") from error
+        if not self._used <= self.named.keys():
+            raise Reject(f"{called(schema)} has no type {min(self._used - self.named.keys())}")
         if not isinstance(root, str) or self.definition(root)["type"] not in RECORDS:
             raise Reject(f"{called(schema)} is no Avro schema of a record")
         self.root = root  # a full name
@@ -65,7 +68,7 @@ class AvroSchema:
     def _plain(self, given: Any, namespace: str) -> Type:
         """The type, with its names in this namespace. Named types are defined meanwhile."""
         if isinstance(given, str):
-            return given if given in PRIMITIVES else _full(given, namespace)
+            return given if given in PRIMITIVES else self._name(given, namespace)
         if isinstance(given, list):
             return [self._plain(each, namespace) for each in given]
         kind = given["type"]
@@ -78,7 +81,7 @@ class AvroSchema:
         return self._with_logical(self._plain(kind, namespace), given)
 
     def _defined(self, kind: str, given: Mapping[str, Any], namespace: str) -> Type:
-        name = _full(given["name"], given.get("namespace", namespace))
+        name = self._name(given["name"], given.get("namespace", namespace))
         namespace = name.rpartition(".")[0]
         plain: dict[str, Any] = {"type": kind, "name": name}
         self.named[name] = plain
@@ -89,6 +92,14 @@ class AvroSchema:
         else:
             plain["fields"] = [self._field(field, namespace) for field in given["fields"]]
         return self._with_logical(name, given)
+
+    def _name(self, given: str, namespace: str | None) -> str:
+        """The full name of a type that is, or will be, defined."""
+        if given in PRIMITIVES or not given:
+            raise ValueError("expected a name")
+        name = f"{namespace}.{given}" if namespace and "." not in given else given
+        self._used.add(name)
+        return name
 
     def _field(self, given: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         (name,) = _texts([given["name"]])
@@ -109,10 +120,6 @@ class AvroSchema:
 def called(schema: RegisteredSchema) -> str:
     """The schema's name in a message."""
     return f"schema {schema.guid if schema.id is None else schema.id}"
-
-
-def _full(name: str, namespace: str | None) -> str:
-    return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
 def _texts(given: Iterable[Any]) -> list[str]:

@@ -7,10 +7,11 @@ numpy, and for each value only if the column has a wrong one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from msgspec import Meta
 
@@ -30,6 +31,10 @@ _INT64 = np.iinfo(np.int64)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _INSTANT = "an instant such as 2026-01-31T12:00:00Z"
+# An instant, or a day: msgspec has no type of both, so the column is judged here.
+_INSTANT_OR_DAY = Annotated[
+    Any, Meta(extra_json_schema={"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]})
+]
 _EXACT = 2**53  # a whole number up to this is exact in FP64
 
 
@@ -48,9 +53,10 @@ class Element:
     @property
     def wish(self) -> Wish:
         """The field with one such value; a value in an array may be null where it may be missing."""
+        names = self.source.names or ()
         if self.may_miss and self.source.path.steps[-1] == EACH:
-            return Wish(self.source.path, self.type | None)
-        return Wish(self.source.path, self.type, None if self.may_miss else REQUIRED)
+            return Wish(self.source.path, self.type | None, names=names)
+        return Wish(self.source.path, self.type, None if self.may_miss else REQUIRED, names=names)
 
     def array(self, values: Values, faults: Faults) -> Array:
         """The elements, of shape (n,); the index of each wrong value is in `faults` then, and its element is any."""
@@ -108,7 +114,7 @@ class Element:
         if source.conversion == BOOLEAN or spec.dtype.kind == "b":
             return bool
         if source.is_instant:
-            return datetime if source.epoch is None else int | float
+            return _INSTANT_OR_DAY if source.epoch is None else int | float
         if spec.is_text:
             return str
         return float if spec.is_float else _whole(spec)
@@ -192,6 +198,8 @@ class Element:
     def _instants(self, values: Values, faults: Faults) -> Array:
         """Instants in a unit since 1970, or a part of them in UTC. One without a zone is in UTC."""
         conversion, epoch = self.source.conversion, self.source.epoch
+        if epoch is None:
+            values = self._read_instants(values, faults)
         made = np.empty(len(values), np.float64 if self.spec.is_float else np.int64)
         for at, value in enumerate(values):
             try:
@@ -205,6 +213,30 @@ class Element:
                 faults[at] = self.expected
                 made[at] = 0
         return self._narrow(made, faults) if self.spec.is_float else self._plain(made.tolist(), faults)
+
+    def _read_instants(self, values: Values, faults: Faults) -> Values:
+        """The instants of texts in ISO 8601, and of instants and days of other encodings. A day begins at midnight."""
+        try:
+            return msgspec.convert(values, list[datetime | None] if self.may_miss else list[datetime])
+        except msgspec.ValidationError:
+            pass
+        read: list[datetime | None] = []
+        for at, value in enumerate(values):
+            read.append(_instant_of(value))
+            if read[-1] is None and (value is not None or not self.may_miss):
+                faults[at] = self.expected
+        return read
+
+
+def _instant_of(value: Any) -> datetime | None:
+    """The instant of a text, an instant or a day; None for anything else."""
+    for kind in (datetime, date):
+        try:
+            found = msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            continue
+        return found if isinstance(found, datetime) else datetime.combine(found, time())
+    return None
 
 
 def as_objects(values: Values) -> Array:

@@ -12,6 +12,8 @@ from typing import Any
 
 from worker.codecs.encodings.oip import Fault
 from worker.codecs.records.framing import SCHEMA_HEADER, Framed, framed
+from worker.codecs.records.json_schema import JsonRecords
+from worker.codecs.records.projection import Given
 from worker.codecs.records.readers import RecordReader, RecordReaders
 from worker.core.chunk import Waiting
 from worker.core.failures import Reject
@@ -45,18 +47,22 @@ class FramedValues:
                 self._found[frame.schema] = schema
         return min(waiting, key=itemgetter(0), default=None)
 
-    def objects(self, records: Sequence[Record], faults: dict[int, Fault]) -> list[dict[str, Any]]:
-        """The wanted fields of these records, none of which was `waiting`. One with a fault, also before, is empty."""
-        objects: list[dict[str, Any]] = [{}] * len(records)
+    def objects(self, records: Sequence[Record], faults: dict[int, Fault]) -> list[Given]:
+        """The wanted fields of these records, none of which was `waiting`; of JSON its text, which may be anything.
+
+        One with a fault, also before, is empty.
+        """
+        objects: list[Given] = [{}] * len(records)
         frames, refusals = _frames(records)
         for at, refusal in refusals.items():
             faults[at] = Fault(refusal.code, refusal.message, None)
         for frame, indexes in frames.items():
             try:
-                read = self._reader(frame.schema).read
+                reader = self._reader(frame.schema)
             except Reject as no:
                 faults.update(dict.fromkeys(indexes, Fault(no.code, no.message, None)))
                 continue
+            read = reader.text if isinstance(reader, JsonRecords) else reader.read
             for at in indexes:
                 if at in faults:
                     continue

@@ -1,6 +1,6 @@
 """Reads records that are framed JSON. Their schema is not validated against: the mapping judges types.
 
-A mapping reads its fields from the `text`, in one call for each record; `read` gives all fields.
+A mapping reads its fields from the `text`, as of any JSON record; `read` gives all fields.
 """
 
 from __future__ import annotations

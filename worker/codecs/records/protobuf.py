@@ -21,6 +21,7 @@ from decimal import Decimal, InvalidOperation
 from operator import attrgetter
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -37,6 +38,7 @@ from worker.codecs.records.wanted import (
     Wanted,
     below,
     below_each,
+    unreadable,
     wanted_of,
     within,
 )
@@ -53,10 +55,14 @@ _MOST_DIGITS = 1_000
 # Bytes in fields that the schema lacks, up to which they are judged: a MiB of them are 350,000, which take 0.4 s.
 _MOST_UNKNOWN = 65_536
 _ERRORS = (Unreadable, OverflowError, InvalidOperation)
+_WHY: Mapping[type[Exception], str] = {
+    OverflowError: "expected an instant of the years 1 to 9999",
+    InvalidOperation: "expected a decimal",
+}
 
 
 def _why(error: Exception) -> str:
-    return "expected an instant of the years 1 to 9999" if isinstance(error, OverflowError) else "expected a decimal"
+    return _WHY.get(type(error), "expected a Protobuf message")
 
 
 class ProtobufRecords:
@@ -81,10 +87,8 @@ class ProtobufRecords:
                 raise Unreadable(f"expected at most {self._most_bytes} bytes of messages with so many fields")
             parsed = message.FromString(value[start:])
             return take(parsed if len(value) <= _MOST_UNKNOWN else _cheaply_judged(parsed))  # type: ignore[no-any-return]  # a dict
-        except DecodeError:
-            raise self._refused(Unreadable("expected a Protobuf message")) from None
-        except _ERRORS as error:
-            raise self._refused(error) from None
+        except (DecodeError, *_ERRORS) as error:
+            raise Reject(f"{unreadable(error, _why)} (Protobuf, {self._name})") from None
 
     def _place(self, value: bytes, frame: Frame) -> tuple[tuple[int, ...], int]:
         """The place of the message in the schema, and where it begins."""
@@ -104,10 +108,6 @@ class ProtobufRecords:
         if made is None:
             raise Unreadable("nested too deeply")
         return made
-
-    def _refused(self, error: Exception) -> Reject:
-        wrong = error if isinstance(error, Unreadable) else Unreadable(_why(error))
-        return Reject(f"{wrong} (Protobuf, {self._name})")
 
 
 def _place_at(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
@@ -136,7 +136,7 @@ class _Takers:
 
     def of(self, kind: Any, wanted: Wanted) -> Take:
         """The function that makes the value of a message."""
-        if (value := _VALUES.get(kind.full_name)) is not None:
+        if (value := value_of(kind)) is not None:
             return value
         key = (kind.full_name, wanted)
         if key not in self._made:
@@ -146,11 +146,12 @@ class _Takers:
 
     def _fields(self, kind: Any, wanted: Wanted) -> Take:
         chosen = [field for field in kind.fields if below(wanted, field.name)]
-        plain = [field for field in chosen if not field.has_presence and self._taker(field, wanted) is None]
-        others = [
-            (field.name, field.has_presence, self._taker(field, wanted)) for field in chosen if field not in plain
-        ]
-        return _taking([field.name for field in plain], others, {field.number: field.name for field in chosen})
+        each = [(field.name, field.has_presence, self._taker(field, wanted)) for field in chosen]
+        plain = [name for name, may_miss, make in each if not may_miss and make is None]
+        others = [(name, may_miss, make) for name, may_miss, make in each if may_miss or make is not None]
+        # Of the class: a field of the message may have the name of a method.
+        has = GetMessageClass(kind).HasField
+        return _taking(plain, others, {field.number: field.name for field in chosen}, has)
 
     def _taker(self, field: Any, wanted: Wanted) -> Take | None:
         """The function that makes the value of a field; None if it is the value."""
@@ -160,8 +161,9 @@ class _Takers:
         kind = field.message_type
         if kind is None or not kind.GetOptions().map_entry:
             return _each(self._single(field, below_each(inner)), self._values(kind, below_each(inner)), self._budget)
-        held = kind.fields_by_name["value"]
-        return _entries(self._single(held, WHOLE), self._values(held.message_type, WHOLE), self._budget)
+        key, held = sorted(kind.fields, key=attrgetter("number"))
+        name = _KEYS.get(key.cpp_type, str)
+        return _entries(name, self._single(held, WHOLE), self._values(held.message_type, WHOLE), self._budget)
 
     def _single(self, field: Any, wanted: Wanted) -> Take | None:
         if field.message_type is not None:
@@ -177,7 +179,12 @@ class _Takers:
         return 1 if kind is None else 1 + len([field for field in kind.fields if below(wanted, field.name)])
 
 
-def _taking(plain: Sequence[str], others: Sequence[tuple[str, bool, Take | None]], numbers: Mapping[int, str]) -> Take:
+def _taking(
+    plain: Sequence[str],
+    others: Sequence[tuple[str, bool, Take | None]],
+    numbers: Mapping[int, str],
+    has: Callable[[Any, str], bool],
+) -> Take:
     """Takes fields that are as they are, and others that may be missing, or are made of what stands there."""
     get = attrgetter(*plain) if len(plain) > 1 else lambda message: [getattr(message, name) for name in plain]
 
@@ -189,7 +196,7 @@ def _taking(plain: Sequence[str], others: Sequence[tuple[str, bool, Take | None]
             fields = dict(zip(plain, get(message)))  # noqa: B905  # strict takes 0.2 µs
             name = ""
             for name, may_miss, make in others:
-                if may_miss and not message.HasField(name):
+                if may_miss and not has(message, name):
                     continue
                 given = getattr(message, name)
                 fields[name] = given if make is None else make(given)
@@ -202,10 +209,11 @@ def _taking(plain: Sequence[str], others: Sequence[tuple[str, bool, Take | None]
 
 def _cheaply_judged(message: Any) -> Any:
     """The message; without fields that its schema lacks, where these are so many that judging them takes long."""
-    known = type(message)()
-    known.CopyFrom(message)
-    known.DiscardUnknownFields()
-    return message if message.ByteSize() - known.ByteSize() <= _MOST_UNKNOWN else known
+    kind = type(message)
+    known = kind()
+    kind.CopyFrom(known, message)
+    kind.DiscardUnknownFields(known)
+    return message if kind.ByteSize(message) - kind.ByteSize(known) <= _MOST_UNKNOWN else known
 
 
 def _judge(unknown: Any, numbers: Mapping[int, str]) -> None:
@@ -226,10 +234,10 @@ def _each(make: Take | None, values: int, budget: Budget) -> Take:
     return take
 
 
-def _entries(make: Take | None, values: int, budget: Budget) -> Take:
-    def take(items: Any) -> dict[Any, Any]:
+def _entries(name: Take, make: Take | None, values: int, budget: Budget) -> Take:
+    def take(items: Any) -> dict[str, Any]:
         budget.take(len(items) * values)
-        return {key: items[key] if make is None else make(items[key]) for key in items}
+        return {name(key): items[key] if make is None else make(items[key]) for key in items}
 
     return take
 
@@ -249,11 +257,39 @@ def _decimal_text(message: Any) -> Decimal:
     return value
 
 
-_boxed = attrgetter("value")
-_BOXES = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-_VALUES: Mapping[str, Take] = {
-    "google.protobuf.Timestamp": _timestamp,
-    "google.type.Decimal": _decimal_text,
-    "confluent.type.Decimal": _decimal,
-    **{f"google.protobuf.{box}Value": _boxed for box in _BOXES},
+def value_of(kind: Any) -> Take | None:
+    """The function that makes the value that a message of this kind means; None if it is a message.
+
+    A publisher may have registered another message of such a name.
+    """
+    take, fields = _VALUES.get(kind.full_name, (None, {}))
+    given = {field.name: field.type for field in kind.fields if not field.is_repeated}
+    return take if fields.items() <= given.items() else None
+
+
+# A field called `x` below an object is one of its keys, which are texts: as in Protobuf's JSON.
+_KEYS: Mapping[int, Take] = {FieldDescriptor.CPPTYPE_BOOL: lambda key: "true" if key else "false"}
+_BOXES: Mapping[str, int] = {
+    "Double": FieldDescriptor.TYPE_DOUBLE,
+    "Float": FieldDescriptor.TYPE_FLOAT,
+    "Int64": FieldDescriptor.TYPE_INT64,
+    "UInt64": FieldDescriptor.TYPE_UINT64,
+    "Int32": FieldDescriptor.TYPE_INT32,
+    "UInt32": FieldDescriptor.TYPE_UINT32,
+    "Bool": FieldDescriptor.TYPE_BOOL,
+    "String": FieldDescriptor.TYPE_STRING,
+    "Bytes": FieldDescriptor.TYPE_BYTES,
+}
+# How each value is made, and the fields that it is made of.
+_VALUES: Mapping[str, tuple[Take, Mapping[str, int]]] = {
+    "google.protobuf.Timestamp": (
+        _timestamp,
+        {"seconds": FieldDescriptor.TYPE_INT64, "nanos": FieldDescriptor.TYPE_INT32},
+    ),
+    "google.type.Decimal": (_decimal_text, {"value": FieldDescriptor.TYPE_STRING}),
+    "confluent.type.Decimal": (
+        _decimal,
+        {"value": FieldDescriptor.TYPE_BYTES, "scale": FieldDescriptor.TYPE_INT32},
+    ),
+    **{f"google.protobuf.{box}Value": (attrgetter("value"), {"value": kind}) for box, kind in _BOXES.items()},
 }

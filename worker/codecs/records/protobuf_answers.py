@@ -20,10 +20,10 @@ from google.protobuf.descriptor_pb2 import (
 )
 from google.protobuf.message_factory import GetMessageClass
 
-from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, refuse, unfit
+from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, refuse, unfit, wrong_one
 from worker.codecs.records.framing import frame
+from worker.codecs.records.protobuf import value_of
 from worker.codecs.records.protobuf_schema import ProtobufSchema
-from worker.core.failures import Reject
 from worker.core.schemas import RegisteredSchema, SchemaType
 
 _Field = FieldDescriptorProto
@@ -45,13 +45,17 @@ _UNFIT = (TypeError, ValueError, OverflowError)
 
 
 class ProtobufAnswers:
-    """The schema of answers to records of this schema: that message's name with `Answer` behind it."""
+    """The schema of answers to records of this schema: that message's name with `Answer` behind it.
+
+    Which message records are, no registry says: the first that has all kept fields counts.
+    """
 
     type: SchemaType = "PROTOBUF"
 
     def __init__(self, record: RegisteredSchema, fields: Sequence[AnswerField], kept: Kept) -> None:
         """Raises `BadConfiguration` for a name or a type that Protobuf does not allow."""
-        given = ProtobufSchema(record).message((0,))
+        messages = ProtobufSchema(record).messages()
+        given = next((each for each in messages if all(_found(each, path) for path in kept.values())), messages[0])
         message = DescriptorProto(name=f"{given.name}Answer")
         file = FileDescriptorProto(name="answer.proto", package=given.file.package, syntax="proto3")
         _add(message, _Field(name=ERROR, number=1, type=_Field.TYPE_STRING))
@@ -72,7 +76,7 @@ class ProtobufAnswers:
     @staticmethod
     def names(record: RegisteredSchema) -> Sequence[str]:
         """The fields of records of this schema. Raises `Reject` if it cannot be read."""
-        return [field.name for field in ProtobufSchema(record).message((0,)).fields]
+        return [field.name for field in ProtobufSchema(record).messages()[0].fields]
 
 
 class ProtobufAnswerWriter:
@@ -95,21 +99,13 @@ class ProtobufAnswerWriter:
                 for values in zip(*columns, strict=True)
             ]
         except _UNFIT:
-            raise self._unfit(columns) from None
+            wrong = wrong_one(names, columns, lambda name, value: message(**{name: value}), _UNFIT)
+            raise unfit(wrong, self._kept) from None
 
     def error(self, message: str) -> bytes:
         """The answer to a wrong record."""
         written: bytes = self._message(**{ERROR: message}).SerializeToString()
         return self._head + written
-
-    def _unfit(self, columns: Sequence[Sequence[Any]]) -> Reject:
-        for name, column in zip(self._names[:-1], columns, strict=False):
-            try:
-                for value in column:
-                    self._message(**{name: value})
-            except _UNFIT:
-                return unfit(name, self._kept)
-        return unfit(self._names[-1], self._kept)
 
 
 def _add(message: DescriptorProto, field: FieldDescriptorProto) -> None:
@@ -141,9 +137,9 @@ def _of_record(name: str, given: Any, number: int) -> FieldDescriptorProto:
         field.type = _Field.TYPE_STRING
     elif kind is None:
         field.type = given.type
-    elif kind.full_name == _TIMESTAMP:
+    elif value_of(kind) is not None and kind.full_name == _TIMESTAMP:
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_TIMESTAMP}"
-    elif kind.file.name == "google/protobuf/wrappers.proto":
+    elif value_of(kind) is not None and kind.file.name == "google/protobuf/wrappers.proto":
         field.type = kind.fields_by_name["value"].type
     else:
         refuse(name, f"the answer cannot keep a {kind.full_name}; keep fields of it, such as {name}.id")
@@ -151,10 +147,15 @@ def _of_record(name: str, given: Any, number: int) -> FieldDescriptorProto:
 
 
 def _field_at(message: Any, name: str, path: Sequence[str]) -> Any:
+    return _found(message, path) or refuse(name, f"the records have no field {'.'.join(path)} to keep")
+
+
+def _found(message: Any, path: Sequence[str]) -> Any:
+    """The field at this path; None if the message has none there."""
     found = None
     for step in path:
-        found = message.fields_by_name.get(step) if message is not None else None
+        found = None if message is None else message.fields_by_name.get(step)
         if found is None:
-            refuse(name, f"the records have no field {'.'.join(path)} to keep")
+            return None
         message = found.message_type
     return found

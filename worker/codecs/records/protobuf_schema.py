@@ -1,14 +1,14 @@
 """The messages of a registered Protobuf schema, whose text is a `FileDescriptorProto` in base64.
 
-Registries give it when they are asked for `format=serialized`; nothing here parses `.proto` files. Imports are the
-schema's references, and the files that every Protobuf library has.
+Registries give it when they are asked for `format=serialized`, or the worker makes it of their text (`proto_texts.py`).
+Imports are the schema's references, and the files that every Protobuf library has.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +20,8 @@ from worker.codecs.records.avro_schema import called
 from worker.core.failures import Reject
 from worker.core.schemas import RegisteredSchema
 
-# A name that no import has, as the registry's own clients have it.
-_MAIN = "default"
+# The file of the schema itself: a name that no import has, as the registry's own clients have it.
+MAIN = "default"
 _STANDARD = re.compile(r"google/(?:protobuf|type)/\w+\.proto")
 # Descriptors that are cut, lack a name or an import, contradict one another, or import themselves.
 _MALFORMED = (DecodeError, ValueError, TypeError, KeyError, RecursionError)
@@ -39,8 +39,8 @@ class ProtobufSchema:
         try:
             for name, text in schema.references:
                 if name not in self._added:
-                    self._add(_file(name, text))
-            self._file = _file(_MAIN, schema.text)
+                    self._add(file_of(name, text))
+            self._file = file_of(MAIN, schema.text)
             self._add(self._file)
         except ImportError as error:
             raise Reject(f"{called(schema)} imports a file that is not here: {error.name}") from error
@@ -58,6 +58,15 @@ class ProtobufSchema:
             messages = messages[index].nested_type
         return self._pool.FindMessageTypeByName(".".join(names))
 
+    def messages(self) -> Sequence[Any]:
+        """All messages of the schema: first those that no other one holds, as records are. Raises `Reject`."""
+        names = [f"{self._file.package}.{message.name}".lstrip(".") for message in self._file.message_type]
+        found = [each for name in names for each in _with_nested(self._pool.FindMessageTypeByName(name))]
+        if not found:
+            raise Reject(f"{called(self._schema)} has no message")
+        held = {kind.full_name for message in found for kind in _kinds(message) if kind.full_name != message.full_name}
+        return sorted(found, key=lambda message: message.full_name in held)
+
     def _add(self, file: FileDescriptorProto) -> None:
         self._added.add(file.name)
         for name in file.dependency:
@@ -67,11 +76,22 @@ class ProtobufSchema:
         self.most_fields = max([self.most_fields, *map(_most_fields, file.message_type)])
 
 
+def _with_nested(message: Any) -> Iterator[Any]:
+    yield message
+    for nested in message.nested_types:
+        yield from _with_nested(nested)
+
+
+def _kinds(message: Any) -> Iterator[Any]:
+    return (field.message_type for field in message.fields if field.message_type is not None)
+
+
 def _most_fields(message: DescriptorProto) -> int:
     return max([len(message.field), *map(_most_fields, message.nested_type)])
 
 
-def _file(name: str, text: str) -> FileDescriptorProto:
+def file_of(name: str, text: str) -> FileDescriptorProto:
+    """The file of this name, by its descriptor in base64. Raises `ValueError` and `DecodeError`."""
     file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     file.name = name
     return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +13,16 @@ from worker.codecs.records.paths import HEADERS
 from worker.codecs.records.projection import READ_ERRORS, REQUIRED, Column, Wish, told
 from worker.core.records import Record
 
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?|true|false", re.ASCII)
+
 
 class Surroundings:
-    """One such field of many records. A number in a key or a header is a text there."""
+    """One such field of many records. A number in a key or a header is a text there, written as in JSON."""
 
     def __init__(self, wish: Wish) -> None:
         self._path = wish.path
         self._type = wish.type
+        self._takes_text = _is_of(wish.type, "1")
         self._is_required = wish.default is REQUIRED
 
     def column(self, records: Sequence[Record], faults: Faults) -> Column:
@@ -36,7 +40,9 @@ class Surroundings:
                 return given
             if isinstance(given, bytes):
                 given = given.decode()
-            return msgspec.convert(given, self._type, strict=False)
+            if not self._takes_text and isinstance(given, str) and _NUMBER.fullmatch(given):
+                given = msgspec.json.decode(given)
+            return msgspec.convert(given, self._type)
         except READ_ERRORS as error:
             why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else told(error).partition(": ")[2]
             faults.setdefault(at, f"{self._path}: {why}")
@@ -53,3 +59,11 @@ class Surroundings:
             case (head, name) if head == HEADERS:
                 return next((value for own, value in reversed(record.headers) if own.lower() == name), None)
         return record.value
+
+
+def _is_of(kind: Any, value: object) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -128,7 +128,7 @@ class Signature:
     def _check_rows(self, spec: TensorSpec, rows: int) -> None:
         if rows > self.max_rows:
             raise Reject(
-                f"input {spec.name}: {rows} rows, at most {self.max_rows} are taken in one request",
+                f"input {spec.name}: {rows} rows, at most {self.max_rows} are taken in one record",
                 Code.RESOURCE_EXHAUSTED,
             )
 

@@ -27,7 +27,7 @@ from worker.core.tensors.specs import TensorSpec
 SMALL = 1024
 FEW = 10_000  # elements: 1.2 µs where `all` takes 2.4; from 50,000 on a search in bytes takes longer (2026-11)
 # The operator's own message follows it.
-VALUE_NOT_TAKEN = "the model does not take a value of this request"
+VALUE_NOT_TAKEN = "the model does not take a value of this record"
 
 
 class Split(NamedTuple):
@@ -239,5 +239,5 @@ def _are_small_and_finite(arrays: Sequence[Array]) -> bool:
 
 def reject(one: Chunk, failure: RunFailure) -> Refused:
     """The refusal of a record on which the model fails even alone."""
-    why = VALUE_NOT_TAKEN if failure.code is Code.INVALID_ARGUMENT else "the model failed on this request"
+    why = VALUE_NOT_TAKEN if failure.code is Code.INVALID_ARGUMENT else "the model failed on this record"
     return refusal(one, 0, failure.code, f"{why}: {failure.message}")

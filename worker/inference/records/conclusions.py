@@ -36,6 +36,7 @@ OPERATIONS = {
     "mean": ("normalize",),
     "max": ("normalize",),
     "cls": ("normalize",),
+    "last": ("normalize",),
 }
 _FIRST: dict[str, Step] = {
     "softmax": steps.Softmax(),
@@ -43,8 +44,9 @@ _FIRST: dict[str, Step] = {
     "mean": pooling.Pooled(pooling.mean),
     "max": pooling.Pooled(pooling.highest),
     "cls": pooling.FirstToken(),
+    "last": pooling.Pooled(pooling.final),
 }
-_NEED_MASK = ("mean", "max")
+_NEED_MASK = ("mean", "max", "last")
 _ELEMENT = re.compile(r"(.+)\[([0-9, -]+)\]")
 
 

@@ -3,7 +3,7 @@
 | the model                             | fields |
 |---|---|
 | a classifier (`id2label`)             | `label` and its `score`; of one label the `score` alone |
-| gives `sentence_embedding`            | `embedding` |
+| gives `sentence_embedding`, or CLIP's | `embedding` |
 | gives a vector for each token         | `embedding`: pooled and normalised as `1_Pooling` and `modules.json` say |
 | any other                             | all outputs |
 """
@@ -17,9 +17,10 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.hugging_face import Folder
 
-_EMBEDDING = "sentence_embedding"  # an export by sentence-transformers has all of its modules inside
+# An export by sentence-transformers has all of its modules inside, and one of CLIP its projection.
+_EMBEDDINGS = ("sentence_embedding", "text_embeds", "image_embeds")
 _VECTORS = ("last_hidden_state", "token_embeddings")
-_POOLINGS = ("mean", "cls", "max")
+_POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"}
 _WHOLE = "`optimum-cli export onnx --library sentence_transformers` makes a model that gives sentence_embedding"
 
 
@@ -28,13 +29,12 @@ def folder_answers(folder: Folder, outputs: Sequence[TensorSpec]) -> Mapping[str
     named = {spec.name: spec for spec in outputs}
     if folder.labels is not None and (logits := named.get("logits")) is not None:
         return _of_classes(folder, logits)
-    if _EMBEDDING in named:
-        return {"embedding": _EMBEDDING}
+    if (embedding := next((name for name in _EMBEDDINGS if name in named), None)) is not None:
+        return {"embedding": embedding}
     vectors = next((name for name in _VECTORS if name in named), None)
     if vectors is None or (folder.pooling is None and named[vectors].dims[:1] != (None,)):
         return {}
-    _check_pooling(folder, named[vectors])
-    return {"embedding": {folder.pooling: vectors, "normalize": folder.normalize}}
+    return {"embedding": {_operation(folder, named[vectors]): vectors, "normalize": folder.normalize}}
 
 
 def check_lengths(fields: Iterable[TensorSpec]) -> None:
@@ -43,7 +43,7 @@ def check_lengths(fields: Iterable[TensorSpec]) -> None:
         if len(field.dims) > 1 and field.dims[0] is None:
             raise BadConfiguration(
                 f"[records.answer] {field} has values for each token, and rows of any length: make one vector of them "
-                "by mean, cls or max, or fields of your own by `answer` in the functions of [records]"
+                "by mean, max, cls or last, or fields of your own by `answer` in the functions of [records]"
             )
 
 
@@ -59,7 +59,8 @@ def _of_classes(folder: Folder, logits: TensorSpec) -> Mapping[str, Any]:
     return {"label": {"argmax": "logits"}, "score": {folder.activation: "logits", "top": 1}}
 
 
-def _check_pooling(folder: Folder, vectors: TensorSpec) -> None:
+def _operation(folder: Folder, vectors: TensorSpec) -> str:
+    """The operation that makes one vector of a row."""
     if folder.steps:
         raise BadConfiguration(
             f"[records.answer] embedding: {folder.path / 'modules.json'} has {folder.steps[0]} after the encoder, and "
@@ -75,3 +76,4 @@ def _check_pooling(folder: Folder, vectors: TensorSpec) -> None:
             f"[records.answer] embedding: {folder.path / '1_Pooling'} asks for {folder.pooling}, and "
             f"{', '.join(_POOLINGS)} are made here; {_WHOLE}"
         )
+    return _POOLINGS[folder.pooling]

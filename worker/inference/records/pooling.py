@@ -69,6 +69,13 @@ def highest(values: Array, mask: Array) -> Array:
     return found
 
 
+def final(values: Array, mask: Array) -> Array:
+    """The vector of each row's last token."""
+    last_ones = mask.shape[1] - 1 - (mask[:, ::-1] != 0).argmax(axis=1)
+    found: Array = values[np.arange(len(values)), last_ones]
+    return found
+
+
 def _vectors(spec: TensorSpec) -> TensorSpec:
     if len(spec.dims) != 2:
         raise Unfit(f"{spec} has no vector for each token, as [batch, tokens, elements] has")

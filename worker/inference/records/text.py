@@ -1,6 +1,6 @@
 """The preparation of texts: a field, or a pair of fields, becomes the inputs of an encoder.
 
-text, text_pair ──▶ input_ids, attention_mask, token_type_ids (of these, the model's own)
+text, text_pair ──▶ input_ids, attention_mask, token_type_ids, position_ids (of these, the model's own)
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from worker.inference.records.parts import Column, Prepared
 from worker.inference.records.tokenizer import BoundedTokenizer, Tokens, share_cores
 
 TEXT, PAIR = "text", "text_pair"
-TOKENS = _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
+TOKENS = _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 
 
 class Texts:
     """Makes an encoder's inputs of texts. The rows are as long as their texts, or all as long as the model demands."""
 
     def __init__(
-        self, tokenizer: BoundedTokenizer, inputs: Sequence[TensorSpec], fields: Sequence[str], pad: int
+        self,
+        tokenizer: BoundedTokenizer,
+        inputs: Sequence[TensorSpec],
+        fields: Sequence[str],
+        pad: int,
+        prefix: str = "",
     ) -> None:
-        """`inputs` are the ones to make. `fields` are one or two names for messages.
+        """`inputs` are the ones to make. `fields` are one or two names for messages. `prefix` begins each text.
 
         `pad` is the id of the token that lengthens rows. Without a mask the model would look at it, so only texts of
         equal length share a run then.
@@ -41,10 +46,13 @@ class Texts:
         self._length = fixed_length(inputs)
         self._has_mask = _MASK in self.makes
         self._pads = {_IDS: pad}
+        self._prefix = prefix
 
     def prepare(self, feeds: Mapping[str, Array]) -> Prepared:
         """The inputs of these texts. A text without tokens is a fault of its row."""
         texts, *pairs = [feeds[spec.name].tolist() for spec in self.takes]
+        if self._prefix:
+            texts = [self._prefix + text for text in texts]
         found = self._tokenizer.tokens(list(zip(texts, *pairs, strict=True)) if pairs else texts)
         faults = {row: one for row, one in enumerate(found) if isinstance(one, RowFault)}
         tokens = [one for one in found if not isinstance(one, RowFault)]
@@ -54,9 +62,10 @@ class Texts:
         )
 
     def _column(self, spec: TensorSpec, tokens: Sequence[Tokens]) -> Column:
-        if spec.name == _MASK:
-            ones = np.ones(self._tokenizer.max_tokens, spec.dtype)
-            rows = [ones[: len(ids)] for ids, _ in tokens]
+        if spec.name in (_MASK, _PLACES):
+            most = self._tokenizer.max_tokens
+            longest = np.ones(most, spec.dtype) if spec.name == _MASK else np.arange(most, dtype=spec.dtype)
+            rows = [longest[: len(ids)] for ids, _ in tokens]
         else:
             rows = [np.array(types if spec.name == _TYPES else ids, spec.dtype) for ids, types in tokens]
         pad = self._pads.get(spec.name, 0)
@@ -87,7 +96,8 @@ def texts_of(
     """
     made = [spec for spec in inputs if spec.name in TOKENS]
     for spec in made:
-        if len(spec.dims) != 1 or spec.datatype not in ("INT32", "INT64"):
+        fit = ("INT32", "INT64", "BOOL") if spec.name == _MASK else ("INT32", "INT64")
+        if len(spec.dims) != 1 or spec.datatype not in fit:
             raise BadConfiguration(f"[records.text] {spec}: expected INT64[batch, tokens], which tokens can be")
     if _IDS not in [spec.name for spec in made]:
         takes = listed(inputs)
@@ -103,6 +113,7 @@ def texts_of(
     if wanted is not None and most is not None and wanted > most:
         taken = "the longest of BATCHING__BUCKETS" if most == bounds[-1] else "the model takes"
         raise BadConfiguration(f"[records.text] max_tokens: {wanted} are more than {taken}, which is {most}")
+    prefix = _prefix(section, known)
     share_cores(threads)
     bounded = BoundedTokenizer(
         Path(tokenizer),
@@ -110,10 +121,27 @@ def texts_of(
         has_types=any(spec.name == _TYPES for spec in made),
         max_tokens=wanted or known.max_tokens,
         most=most,
+        is_lowered=known.is_lowered,
     )
     pad = next((n for n in (bounded.pad_token, known.pad_token) if n is not None), 0)
     fields = [_written(section[name]) for name in ("field", "pair") if section[name] is not None]
-    return Texts(bounded, made, fields, pad)
+    return Texts(bounded, made, fields, pad, prefix)
+
+
+def _prefix(section: Mapping[str, Any], folder: Folder) -> str:
+    """The beginning of each text. Raises `BadConfiguration`."""
+    given: str | None = section["prefix"]
+    if section["pair"] is not None:
+        if given:
+            raise BadConfiguration("[records.text] prefix: it begins a single text; leave it or `pair` out")
+        return ""
+    prefix = folder.prompt if given is None else given
+    if prefix and not folder.pools_prompt:
+        raise BadConfiguration(
+            f"[records.text] prefix: {folder.path / '1_Pooling'} leaves the tokens of {prefix!r} out of the embedding, "
+            'which is not done here; prefix = "" leaves out the whole of it'
+        )
+    return prefix
 
 
 def _written(path: str | Sequence[str]) -> str:

@@ -47,10 +47,22 @@ class BoundedTokenizer:
     """A tokenizer that gives 1 to `max_tokens` tokens for each text or pair. Several threads may use it at once."""
 
     def __init__(
-        self, path: Path, *, is_pair: bool, has_types: bool, max_tokens: int | None = None, most: int | None = None
+        self,
+        path: Path,
+        *,
+        is_pair: bool,
+        has_types: bool,
+        max_tokens: int | None = None,
+        most: int | None = None,
+        is_lowered: bool = False,
     ) -> None:
-        """Without `max_tokens` the file's truncation counts. The model takes `most`. Raises `BadConfiguration`."""
+        """Without `max_tokens` the file's truncation counts. The model takes `most`. Raises `BadConfiguration`.
+
+        `is_lowered`: texts are put in small letters first.
+        """
         tokenizer = self._tokenizer = _opened(path)
+        if is_lowered:
+            _lower(tokenizer)
         truncation, padding = tokenizer.truncation or {}, tokenizer.padding
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -165,6 +177,13 @@ def _opened(path: Path) -> Tokenizer:
         return Tokenizer.from_str(path.read_text("utf-8"))
     except Exception as error:  # the library raises no other type
         raise BadConfiguration(f"[records.text] tokenizer: {path} cannot be read: {error}") from error
+
+
+def _lower(tokenizer: Tokenizer) -> None:
+    from tokenizers.normalizers import Lowercase, Sequence  # noqa: PLC0415 - as above
+
+    own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = Sequence([Lowercase(), *own])
 
 
 def _portions(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:

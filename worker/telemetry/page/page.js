@@ -103,7 +103,7 @@ const shape = (name, attributes) => {
 };
 
 const TILES = [
-  ["requests", "Requests", number, ["requests"]],
+  ["requests", "Records", number, ["requests"]],
   ["answers", "Answers", number, ["answers"]],
   ["latency", "Latency", duration, ["p50", "p99"]],
   ["fill", "Batch fill", percent, ["fill"]],
@@ -231,7 +231,7 @@ function drawDeployment(now) {
     ["Model", model && `${model.name}, version ${model.version}`], ["File's SHA-256", model && (model.sha256 || model.file)],
     ["Device", model && model.device],
     ["Waiting for a schema", schemas.waiting && `partitions: ${number(schemas.waiting)}${away}`],
-    ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Requests from", deployment.requests.join(", ")],
+    ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Records from", deployment.requests.join(", ")],
     ["Answers to", deployment.answers], ["Guarantee", deployment.guarantee.replaceAll("_", " ")],
     ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`], ["Up", duration(worker.up)],
     ["Model's process", [host.process, host.ended && `${number(host.ended)} ended`].filter(Boolean).join(", ")],

@@ -140,6 +140,8 @@ def _checked(settings: Settings, *, is_embedded: bool) -> Settings:
     """Raises `BadConfiguration` for settings that cannot be measured."""
     if is_embedded and settings.delivery.guarantee == "exactly_once":
         raise BadConfiguration(f"exactly_once needs a real Kafka, for the mock has no transactions: set {_BOOTSTRAP}")
+    if settings.records is not None:
+        raise BadConfiguration("[records]: bench makes requests of tensors up: give it settings without records")
     if settings.state.tensors:
         raise BadConfiguration(
             "WORKER_STATE__TENSORS: bench does not measure a model with state, as its requests have no keys; without "

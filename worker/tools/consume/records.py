@@ -76,7 +76,8 @@ class RecordValues(Closing):
         return self._found[frame.schema]
 
     def _asked(self, name: SchemaName) -> RecordReader | None:
-        from worker.registry.client import NotInRegistry, RegistryAway, RegistryClient  # noqa: PLC0415  # an extra
+        from worker.registry.client import RegistryClient  # noqa: PLC0415  # an extra
+        from worker.registry.verdicts import NotInRegistry, RegistryAway  # noqa: PLC0415
 
         assert self._registry is not None
         self._client = self._client or RegistryClient(self._registry)

@@ -16,8 +16,9 @@ from worker.codecs.records.mapping import RecordMapping
 from worker.codecs.records.record_contract import record_schema
 from worker.core.failures import Code
 from worker.core.tensors.signature import Signature
+from worker.inference.model_loading import load_as_set
 from worker.inference.records.functions import ANSWER
-from worker.inference.served_model import load_served
+from worker.scored_model import served
 from worker.settings import RecordsSettings
 from worker.settings.for_commands import ClientKafkaSettings, load_client, load_scoring, unset
 from worker.terminal.terminal import print_json
@@ -44,11 +45,11 @@ def contract(order: ContractOrder) -> int:
     if settings.records is None or kafka.request_topics is None or kafka.response_topic is None:
         needed = "[records], WORKER_KAFKA__REQUEST_TOPICS and WORKER_KAFKA__RESPONSE_TOPIC"
         raise unset(f"{needed}: must be set; `inference-worker records infer` proposes a mapping", order.config)
-    _, facts = load_served(settings.model, settings.batching, settings.records, settings.state.tensors)
-    mapping = record_mapping(settings, facts.signature)
+    _, signature = served(load_as_set(settings.model, settings.batching), settings)
+    mapping = record_mapping(settings, signature)
     assert mapping is not None
-    answer = answer_value(settings.records, facts.signature, mapping, nulls=settings.model.non_finite_output == "null")
-    print_json(document(kafka, facts.signature, record_value(settings.records, mapping), answer))
+    answer = answer_value(settings.records, signature, mapping, nulls=settings.model.non_finite_output == "null")
+    print_json(document(kafka, signature, record_value(settings.records, mapping), answer))
     return 0
 
 
@@ -59,9 +60,10 @@ def record_value(records: RecordsSettings, mapping: RecordMapping) -> Document:
 
 def answer_value(records: RecordsSettings, signature: Signature, mapping: RecordMapping, *, nulls: bool) -> Document:
     """The schema of an answer's value. The fields that a function makes are not known."""
-    if records.encoding == "registry":
+    if records.encoding == "registry" and records.answer_encoding is None:
         return {"description": "A value with its schema in the registry, with the subject of this topic."}
-    fields = [spec for spec in signature.outputs if spec.name != ANSWER.name]
+    is_made = records.functions is not None
+    fields = [spec for spec in signature.outputs if not (is_made and spec == ANSWER)]
     schema = json_schema(fields, mapping.keep, has_rows=mapping.has_rows, nulls=nulls)
     return schema if len(fields) == len(signature.outputs) else {**schema, "additionalProperties": True}
 

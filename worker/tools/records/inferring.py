@@ -32,7 +32,7 @@ SHOWN = 10  # records beside their tensors and answers
 
 
 def infer(order: InferOrder) -> int:
-    """Propose a mapping. Returns 0 if all records that are shown have answers. Raises `Incomplete` if not."""
+    """Propose a mapping. Returns 0 if no record that is shown is refused. Raises `Incomplete` if one is."""
     if order.file is not None:
         check_idle("with --file", topic=order.topic, bootstrap_servers=order.bootstrap_servers)
     if order.output is not None and order.output.exists() and not order.force:
@@ -91,7 +91,7 @@ def _sample(order: InferOrder, environ: Mapping[str, str]) -> tuple[Sequence[Rec
 def _not_answered(
     screen: Console, settings: ScoringSettings, proposal: Proposal, records: Sequence[Record], folder: Path
 ) -> str | None:
-    """Show these records with their answers. Returns why some have none; None if all have one."""
+    """Show these records with their answers. Returns why some are refused; None if none is."""
     if proposal.open:
         return f"it is not clear which field feeds {', '.join(proposal.open)}: complete these lines of [records]"
     try:

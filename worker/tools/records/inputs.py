@@ -26,13 +26,16 @@ _MOST_NAMED = 40  # fields that could be an input
 class Entry(NamedTuple):
     """One line of the section: its table (empty: `[records]` itself), its name and value, and what was seen.
 
-    `value` None: nothing fits, and the operator must say it.
+    `value` None: nothing fits, and the operator must say it. `seen`: the fields that it names. `is_guess`: it names the
+    only field that fits.
     """
 
     table: str
     name: str
     value: Any
     said: str
+    seen: Sequence[Seen] = ()
+    is_guess: bool = False
 
 
 class FieldsForInputs:
@@ -69,14 +72,14 @@ class FieldsForInputs:
         fit = [seen for seen in self._free if not is_id(seen) and _source(spec, seen, takes_nan=True) is not None]
         if len(fit) != 1 or (entry := self._entry(spec, fit[0])) is None:
             return None
-        return entry._replace(said=f"{entry.said} No other field fits: {_CONFIRM}.")
+        return entry._replace(said=f"{entry.said} No other field fits: {_CONFIRM}.", is_guess=True)
 
     def _entry(self, spec: TensorSpec, seen: Seen) -> Entry | None:
         source = _source(spec, seen, takes_nan=self._takes_nan)
         if source is None:
             return None
         self._taken.add(seen.path)
-        return Entry("inputs", spec.name, source, f"{seen}.{self._doubts(spec, source, seen)}")
+        return Entry("inputs", spec.name, source, f"{seen}.{self._doubts(spec, source, seen)}", [seen])
 
     def _vector(self, spec: TensorSpec) -> Entry | None:
         """As many numeric fields as there are elements: if need be with booleans and decimals, and then with ids."""
@@ -90,11 +93,12 @@ class FieldsForInputs:
                 told = "; ".join(map(str, fields))
                 doubts = map(partial(self._doubts, spec), sources, fields)
                 order = f"{len(fields)} fields in the order of the records: confirm that it is the training's."
-                return Entry("inputs", spec.name, sources, f"{order} {told}.{''.join(dict.fromkeys(doubts))}")
+                said = f"{order} {told}.{''.join(dict.fromkeys(doubts))}"
+                return Entry("inputs", spec.name, sources, said, fields)
         return None
 
     def _choices(self) -> Iterator[list[Seen]]:
-        free = [seen for seen in self._free if seen.kind in _LIKE_NUMBERS and not seen.path.has_each]
+        free = [seen for seen in self._free if seen.kind in _LIKE_NUMBERS and not seen.is_inner]
         for fields in ([seen for seen in free if not is_id(seen)], free):
             yield [seen for seen in fields if seen.kind in _NUMERIC]
             yield fields
@@ -125,11 +129,12 @@ def _source(spec: TensorSpec, seen: Seen, *, takes_nan: bool) -> Any:
     """The source of an input's elements, as a setting has it; None if the field does not fit."""
     kind, dims = seen.kind, spec.dims
     if len(dims) == 1 and dims[0] != 1:
-        is_items = dims[0] is None and seen.path.has_each and kind in _NUMERIC
-        is_array = kind in _ARRAYS and dims[0] in (None, *(seen.lengths if len(seen.lengths) == 1 else ()))
+        is_items = dims[0] is None and seen.is_inner and kind in _NUMERIC
+        length = seen.lengths if len(seen.lengths) == 1 else ()
+        is_array = kind in _ARRAYS and not seen.is_of_row and dims[0] in (None, *length)
         fits = spec.is_float or (spec.dtype.kind in "iu" and kind in (Kind.WHOLE, Kind.WHOLES))
         return _as_source(seen.path, {}) if (is_items or is_array) and fits else None
-    if len(dims) > 1 or seen.path.has_each:
+    if len(dims) > 1 or seen.is_inner:
         return None
     more = _conversion(spec, seen)
     if more is None:

@@ -1,4 +1,4 @@
-"""A sample of records: from a file or a topic, and what each of its fields holds. It keeps no value longer than needed.
+"""A sample of records: from a file or a topic, and what each of its fields holds.
 
 records ── encoding? envelope? ──▶ objects ──▶ `Seen` for each path, in the order of the fullest record
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -55,7 +55,7 @@ class Seen:
     """The values of one field, summed up. `of`: how many times it could have been there.
 
     `names` has its different texts, up to `MOST_NAMES` + 1 of them, and `characters` the sum of their lengths.
-    `lengths`: of its arrays. `is_unique`: no value came twice.
+    `lengths`: of its arrays. `is_unique`: no value came twice. `is_of_row`: the array that it lies in has the rows.
     """
 
     path: Path
@@ -65,6 +65,12 @@ class Seen:
     lengths: set[int] = field(default_factory=set)
     characters: int = 0
     hashes: set[int] = field(default_factory=set)
+    is_of_row: bool = False
+
+    @property
+    def is_inner(self) -> bool:
+        """True if a row may have several of it."""
+        return self.path.has_each and not self.is_of_row
 
     @property
     def kind(self) -> Kind:
@@ -112,16 +118,23 @@ class Seen:
 
 
 class Sample(NamedTuple):
-    """Records, and what they are: the setting's `encoding` and `envelope`. `fields`: of objects; else none."""
+    """Records, and what they are: the setting's `encoding` and `envelope`. `fields`: of the objects; else none."""
 
     records: Sequence[Record]
     encoding: Literal["json", "text", "bytes", "registry"]
     envelope: str | None
     fields: Sequence[Seen]
+    objects: Sequence[Mapping[str, Any]] = ()
+
+    def of(self, objects: Sequence[Mapping[str, Any]]) -> Sample:
+        """The sample of these objects alone."""
+        return self._replace(objects=objects, fields=look(objects))
 
 
 def of_file(path: File, most: int) -> list[Record]:
     """The first lines of a file, at most so many. Raises `BadConfiguration` for a file that cannot be read."""
+    if path.suffix in (".csv", ".parquet"):
+        raise BadConfiguration(f"{path}: a mapping is proposed from records as a topic has them: give JSON lines")
     try:
         with path.open("rb", buffering=0) as file:
             found = list(islice(lines(file.fileno(), str(path)), most))
@@ -146,12 +159,8 @@ def sample_of(records: Sequence[Record], *, were_framed: bool = False) -> Sample
     if 2 * len(objects) >= len(values):
         envelope = next(filter(lambda name: _is_envelope(name, objects), _ENVELOPES), None)
         inner = objects if envelope is None else [_at(one, envelope) for one in objects]
-        return Sample(
-            records,
-            "registry" if were_framed else "json",
-            envelope,
-            look([one for one in inner if isinstance(one, dict)]),
-        )
+        sample = Sample(records, "registry" if were_framed else "json", envelope, ())
+        return sample.of([one for one in inner if isinstance(one, dict)])
     is_text = all(map(_is_text, values))
     return Sample(records, "text" if is_text else "bytes", None, ())
 
@@ -235,7 +244,12 @@ def _is_envelope(name: str, objects: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _at(one: Any, path: str) -> Any:
-    return reduce(lambda at, step: at.get(step) if isinstance(at, dict) else None, filter(None, path.split(".")), one)
+    return at(one, list(filter(None, path.split("."))))
+
+
+def at(one: Any, steps: Iterable[str]) -> Any:
+    """The value at the end of these names; None if there is none."""
+    return reduce(lambda at, step: at.get(step) if isinstance(at, dict) else None, steps, one)
 
 
 def _is_text(value: bytes) -> bool:

@@ -21,7 +21,7 @@ _MOST_INPUTS, _MOST_ELEMENTS, _LONGEST = 24, 4, 40
 
 
 def show_trial(screen: Console, scorer: Scorer, records: Sequence[Record]) -> int:
-    """Answer these records, and show each with its tensors and its answer. Returns how many have no answer.
+    """Answer these records, and show each with its tensors and its answer. Returns how many are refused.
 
     Raises `ModelBroken`.
     """
@@ -33,7 +33,7 @@ def show_trial(screen: Console, scorer: Scorer, records: Sequence[Record]) -> in
         cells = [record.source, ", ".join(_fields(scorer, record)), _answered(scorer, answer)]
         table.add_row(*[Text(_printable(cell)) for cell in cells])
     write(screen, table, width=min(WIDEST, screen.width))
-    return sum(isinstance(answer, Rejection) for answer in answers)
+    return sum(isinstance(answer, Rejection) and not answer.is_silent for answer in answers)
 
 
 def _fields(scorer: Scorer, record: Record) -> Iterator[str]:

@@ -21,12 +21,12 @@ from functools import partial
 from threading import Event
 
 from worker.app import GC_THRESHOLDS
-from worker.codecs.records.answers import Keep
+from worker.codecs.records.served import ANSWER
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.inference.model import Model
-from worker.inference.model_loading import load_as_set
 from worker.inference.row_independence import independence
+from worker.scored_model import HostedModel, load_to_score
 from worker.scorer import Scorer, parts_as_json
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.signals import STOPPING
@@ -53,15 +53,17 @@ def score(order: ScoreOrder) -> int:
     order.check()
     options = {"WORKER_MODEL__PATH": order.model, "WORKER_BATCHING__MAX_BATCH_SIZE": order.batch_size}
     settings = _fitted(order, load_scoring(order.config, with_options(os.environ, **options)))
-    lanes, model = settings.batching.lanes, load_as_set(settings.model, settings.batching)
-    gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
-    _caution(model, settings.batching.max_batch_size)
-    began, scorer = time.monotonic(), _scorer(order, model, settings)
     with ExitStack() as closing:
+        model = load_to_score(settings, closing)
+        gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
+        _caution(model, settings.batching.max_batch_size)
+        began, scorer = time.monotonic(), _scorer(order, model, settings)
         portions, total = _portions(order, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, scorer.signature, scorer.codec.messages, _kept(scorer)))
+        results = closing.enter_context(
+            results_for(order, scorer.signature, scorer.codec.messages, _columns(settings, scorer))
+        )
         with _bar(order, total) as show, _stop_signal() as is_stopped:
-            for outcomes in _ahead(portions, scorer, lanes + 1, is_stopped):
+            for outcomes in _ahead(portions, scorer, settings.batching.lanes + 1, is_stopped):
                 results.write(outcomes)
                 show(results.outcomes)
         results.is_complete = not is_stopped.is_set() or results.outcomes == total
@@ -75,13 +77,18 @@ def score(order: ScoreOrder) -> int:
     return 0
 
 
-def _scorer(order: ScoreOrder, model: Model, settings: ScoringSettings) -> Scorer:
+def _scorer(order: ScoreOrder, model: Model | HostedModel, settings: ScoringSettings) -> Scorer:
     reader_of = from_texts if order.is_table else None
     return Scorer(model, settings, partial(parts_as_json, settings, reader_of=reader_of))
 
 
-def _kept(scorer: Scorer) -> Keep | None:
-    return None if scorer.mapping is None else scorer.mapping.keep
+def _columns(settings: ScoringSettings, scorer: Scorer) -> Sequence[str] | None:
+    """The fields of an answer to a record, if they are known before it is made."""
+    names = [spec.name for spec in scorer.signature.outputs]
+    if settings.records is None or scorer.mapping is None or scorer.mapping.keep == "all":
+        return None
+    is_made = settings.records.functions is not None and ANSWER in names
+    return None if is_made else [*scorer.mapping.keep, *names]
 
 
 def _ahead(portions: Iterator[Portion], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:
@@ -160,10 +167,11 @@ def _fitted(order: ScoreOrder, settings: ScoringSettings) -> ScoringSettings:
     return settings.model_copy(update={"records": settings.records.model_copy(update={"envelope": None})})
 
 
-def _caution(model: Model, max_batch_size: int) -> None:
+def _caution(model: Model | HostedModel, max_batch_size: int) -> None:
     """Warn if rows in one batch change each other's results. That is no refusal: scoring is the way to compare."""
     try:
-        why = independence(model, max_batch_size).why
+        found = model.facts.independence if isinstance(model, HostedModel) else independence(model, max_batch_size)
+        why = found.why
     except BadConfiguration as refusal:
         why = str(refusal)
     if why is not None:

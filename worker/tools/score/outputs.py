@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 from numpy.lib import format as npy
 
-from worker.codecs.records.answers import Keep
 from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Answer, Array, Fields, Rejection
@@ -72,12 +71,15 @@ class Target:
 
 
 class CsvFile(Target):
-    """A CSV of answers to records: a column for each of their fields, and then `error` and `code` of those without."""
+    """A CSV of answers to records: a column for each of their fields, and then the error of those without.
 
-    def __init__(self, path: Path, fields: Sequence[str]) -> None:
-        """Raises `BadConfiguration` if the file cannot be made."""
+    Such a record's place in the file is in the last column, because it may have no other name.
+    """
+
+    def __init__(self, path: Path, fields: Sequence[str], unit: str) -> None:
+        """`unit`: the thing that is counted. Raises `BadConfiguration` if the file cannot be made."""
         super().__init__(path)
-        self._fields = (*fields, "error", "code")
+        self._fields = (*fields, "error", "code", unit)
         self._add([self._fields])
 
     def write(self, content: bytes) -> None:
@@ -197,20 +199,20 @@ def partial(path: Path) -> Path:
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
-def results_for(order: ScoreOrder, signature: Signature, messages: Messages, keep: Keep | None) -> Results:
+def results_for(order: ScoreOrder, signature: Signature, messages: Messages, columns: Sequence[str] | None) -> Results:
     """Makes the files that this order wants. Raises `BadConfiguration`, before the first inference.
 
-    `keep`: the fields of a record that its answer keeps; None: the answers are to requests.
+    `columns`: the fields of an answer to a record; None: they are not known, or the answers are to requests.
     """
     output = order.output
     if output is not None and output.suffix == ".csv":
-        if keep is None or keep == "all":
+        if columns is None:
             raise BadConfiguration(
-                f"{output}: a CSV has columns for the fields of [records.answer], and `keep` with names; give another "
-                "name for JSON lines"
+                f"{output}: a CSV has columns for the fields of [records.answer], and `keep` with names; for all "
+                "others, such as those of functions, give another name for JSON lines"
             )
         _check_free(order, [output])
-        return Results(CsvFile(output, [*keep, *[spec.name for spec in signature.outputs]]), messages, order.unit)
+        return Results(CsvFile(output, columns, order.unit), messages, order.unit)
     if output is None or not order.wants_arrays:
         _check_free(order, [output] if output else [])
         return Results(Target(output), messages, order.unit)

@@ -388,6 +388,42 @@ def test_protobuf_keeps_no_messages(name: str) -> None:
         answer_schema(schema_of(BOXES), [], {name: (name,)})
 
 
+HELPERS_FIRST = """
+    syntax = "proto3";
+    message Line { string sku = 1; }
+    message Customer { string name = 1; }
+    message Order { message Note { string text = 1; } repeated Line lines = 1; map<string, Customer> by = 2; }
+    message Refund { string id = 1; Refund before = 2; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ({}, "OrderAnswer"),
+        ({"id": ("id",)}, "RefundAnswer"),
+        ({"sku": ("sku",)}, "LineAnswer"),
+        ({"text": ("text",)}, "NoteAnswer"),
+    ],
+)
+def test_the_records_of_protobuf_are_the_message_that_has_the_kept_fields(kept: Kept, message: str) -> None:
+    """Messages that others hold come last, wherever they stand in the file."""
+    record = schema_of(compiled(helpers=HELPERS_FIRST)["Order"])
+
+    text = answer_schema(record, FIELDS, kept).text
+
+    assert FileDescriptorProto.FromString(base64.b64decode(text)).message_type[0].name == message
+    assert list(whole_record(record)) == ["lines", "by"]
+
+
+def test_a_file_without_messages_is_refused_at_start() -> None:
+    """It may be one that others import."""
+    empty = RegisteredSchema(7, None, "PROTOBUF", base64.b64encode(FileDescriptorProto().SerializeToString()).decode())
+
+    with pytest.raises(BadConfiguration, match=r"^\[records\] schema 7 has no message"):
+        answer_schema(empty, FIELDS, {})
+
+
 def test_protobuf_has_no_lists_of_lists() -> None:
     """The message says which field has them."""
     with pytest.raises(BadConfiguration, match=r"^\[records.answer\] m: Protobuf has no lists of lists"):

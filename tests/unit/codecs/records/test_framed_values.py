@@ -68,6 +68,18 @@ def test_each_record_is_read_by_its_own_schema() -> None:
     assert chunk.kept == [("i",), (None,), ("i",)]
 
 
+def test_json_with_a_schema_is_read_as_other_json_is() -> None:
+    """Its text is read once, and only for the fields of the mapping."""
+    texts = [b'{"x": 1, "id": "i"}', b'{"id": "i"}', b'{"x": 1', b'{"x": 1, "id": "\xff"}', b'{"x": 1, "y": "\xff"}']
+    reading = codec(answer={"keep": ["id"]}).read([record(frame(2) + text, at) for at, text in enumerate(texts)])
+    assert {at: rejection.message for at, rejection in reading.rejections} == {
+        1: "x: missing",
+        2: "the record is no JSON object: input data was truncated",
+        3: "a text of the record is not UTF-8",
+    }
+    assert [list(chunk.at) for chunk in reading.chunks] == [[0, 4]]
+
+
 def test_other_headers_say_nothing_of_a_schema() -> None:
     """The frame is in the value then."""
     [chunk] = codec().read([record(frame(2) + b'{"x": 2}', headers=[("traceparent", b"t")])]).chunks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -124,10 +125,12 @@ def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
         ({"as": "month", "epoch": "ms"}, 1_769_860_800_000, 1),
         ({"as": "day", "epoch": "d"}, 20_484, 31),
         ({"as": "d"}, "2026-01-31T23:00:00Z", 20_484),
+        ({"as": "ms"}, "2026-01-31", 1_769_817_600_000),
+        ({"as": "weekday"}, "2026-01-31", 5),
     ],
 )
 def test_an_instant_becomes_a_number_or_a_part_of_it(entry: dict[str, str], value: object, number: int) -> None:
-    """Texts in ISO 8601, without a zone in UTC, and numbers since 1970 in the unit that is declared."""
+    """Texts in ISO 8601, without a zone in UTC, a day from midnight on, and numbers in the unit that is declared."""
     assert made({"field": "at", **entry}, {"at": value}, of=spec("INT64"), dtype="<i8") == [[number]]
     assert made({"field": "at", **entry}, {"at": value}, of=spec("FP64"), dtype="<f8") == [[float(number)]]
 
@@ -139,6 +142,19 @@ def test_an_instant_that_is_none_is_refused() -> None:
     texts = mapping(spec("INT32"), inputs={"x": {"field": "at", "as": "ms"}})
     assert why(texts, {"at": "yesterday"}) == "at: expected an instant such as 2026-01-31T12:00:00Z"
     assert why(texts, {"at": "2026-01-31T12:00:00Z"}) == "at: expected an instant such as 2026-01-31T12:00:00Z"
+    for number_type in ("INT64", "FP64"):
+        days = mapping(spec(number_type), inputs={"x": {"field": "at", "as": "d"}})
+        for wrong in ("2026-1-31", "20260131", 5, None, True, ["2026-01-31"], {"at": "2026-01-31"}):
+            assert why(days, {"at": wrong}) == "at: expected an instant such as 2026-01-31T12:00:00Z"
+
+
+def test_instants_of_other_encodings_are_taken_as_they_are() -> None:
+    """Avro has days and instants of its own; a missing one is NaN where the model takes that."""
+    of = mapping(spec("FP64"), reader_of=from_objects, takes_nan=True, inputs={"x": {"field": "at", "as": "d"}})
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    mapped = read_objects(of, {"at": noon.date()}, {"at": noon}, {"at": "2026-01-31"}, {}, {"at": b"2026-01-31"})
+    assert str(numbers(mapped.tensors[0], "<f8")) == "[[20484.0], [20484.0], [20484.0], [nan]]"
+    assert mapped.faults == {4: "at: expected an instant such as 2026-01-31T12:00:00Z"}
 
 
 def test_names_stand_for_numbers() -> None:
@@ -340,6 +356,30 @@ def test_a_number_in_a_key_is_a_text_there() -> None:
     assert numbers(optional.read([b""], [record(b"")]).tensors[0]) == [[3]]
 
 
+@pytest.mark.parametrize(
+    ("datatype", "text", "expected"),
+    [
+        ("FP64", "1.5e1", 15.0),
+        ("FP64", "nan", "expected a number, got a text"),
+        ("FP64", " 1 ", "expected a number, got a text"),
+        ("FP64", "1e999", "number out of range"),
+        ("FP64", "true", "expected a number, got true or false"),
+        ("INT64", "07", "expected a whole number, got a text"),
+        ("INT64", "1.0", "expected a whole number, got a number"),
+        ("BOOL", "true", True),
+        ("BOOL", "1", "expected true or false, got a whole number"),
+    ],
+)
+def test_a_text_in_a_header_is_a_number_as_json_writes_it(datatype: str, text: str, expected: object) -> None:
+    """The types are as strict there as in a record."""
+    of = mapping(spec(datatype), inputs={"x": "$headers.h"}, reader_of=None)
+    mapped = of.read([b""], [record(b"", headers=[("h", text.encode())])])
+    if isinstance(expected, str):
+        assert mapped.faults == {0: f"$headers.h: {expected}"}
+    else:
+        assert numbers(mapped.tensors[0], spec(datatype).dtype.str) == [[expected]]
+
+
 def test_the_value_itself_is_a_text_or_bytes() -> None:
     """Without fields in it."""
     of = mapping(spec("BYTES", name="text"), reader_of=None, text={"field": "$value", "pair": None})
@@ -424,6 +464,13 @@ def test_records_of_other_kinds_are_passed_over() -> None:
     ours = {"type": "payment", "v": {"n": 2}}
     mapped = read(of, {**ours, "x": 1}, {"type": "login"}, {**ours}, {**ours, "type": "other", "x": 1}, b"[", b"{}")
     assert (mapped.good, mapped.passed_over, sorted(mapped.faults)) == ([0], [1, 3, 5], [2, 4])
+
+
+def test_true_is_another_kind_than_1() -> None:
+    """As it is in JSON; 1.0 is 1."""
+    values = [{"x": 1, "n": kind} for kind in (1, 1.0, True, 0, False, "1")]
+    assert read(mapping(only={"n": 1}), *values).good == [0, 1]
+    assert read(mapping(only={"n": [True, 0]}), *values).good == [2, 3]
 
 
 def test_what_is_around_a_value_may_tell_its_kind() -> None:

@@ -12,9 +12,10 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from tests.unit.codecs.records.registry import Registry, compiled, framed_by, protobuf, schema_of
+from worker.codecs.records.answer_schemas import answer_schema
 from worker.codecs.records.framing import Frame
 from worker.codecs.records.protobuf import ProtobufRecords
-from worker.core.failures import Reject
+from worker.core.failures import BadConfiguration, Reject
 from worker.core.schemas import NamedReference, RegisteredSchema
 
 SHOP = compiled(
@@ -210,6 +211,49 @@ def test_many_messages_with_many_fields_are_not_parsed() -> None:
 def test_a_text_of_proto2_that_is_none_is_bytes() -> None:
     """The mapping refuses it then, where a text is wanted."""
     assert ProtobufRecords(schema_of(OLD), None).read(FIRST + b"\x0a\1\xff", FRAME) == {"text": b"\xff"}
+
+
+def test_a_field_may_have_the_name_of_a_method() -> None:
+    """The library's own are used all the same."""
+    text = "optional int32 HasField = 1; optional int32 other = 2; bytes DiscardUnknownFields = 3; bool CopyFrom = 4;"
+    reader = ProtobufRecords(schema_of(compiled(odd=f'syntax = "proto3"; message Odd {{ {text} }}')["Odd"]), None)
+
+    assert reader.read(FIRST + b"\x08\7\x20\1", FRAME) == {"HasField": 7, "DiscardUnknownFields": b"", "CopyFrom": True}
+    assert reader.read(FIRST + b"\x08\7\xf8\7\1" * 20_000, FRAME)["HasField"] == 7
+
+
+def test_the_keys_of_a_map_are_texts() -> None:
+    """A path of the mapping names them so, as Protobuf's JSON does."""
+    kind = compiled(maps='syntax = "proto3"; message Maps { map<int64, bool> a = 1; map<bool, int32> b = 2; }')["Maps"]
+    reader = ProtobufRecords(schema_of(kind), [("a", "-7"), ("b",)])
+
+    read = reader.read(FIRST + kind(a={-7: True}, b={True: 1, False: 2}).SerializeToString(), FRAME)
+
+    assert read == {"a": {"-7": True}, "b": {"true": 1, "false": 2}}
+
+
+@pytest.mark.parametrize(
+    ("file", "message", "field"),
+    [
+        ("google/protobuf/timestamp", "google.protobuf.Timestamp", "string seconds = 1;"),
+        ("google/protobuf/wrappers", "google.protobuf.Int64Value", "repeated int64 value = 1;"),
+        ("confluent/type/decimal", "confluent.type.Decimal", ""),
+        ("google/type/decimal", "google.type.Decimal", "bytes value = 1;"),
+    ],
+)
+def test_a_publishers_own_message_of_a_known_name_is_a_message(file: str, message: str, field: str) -> None:
+    """It need not have the fields that make a value."""
+    package, name = message.rsplit(".", 1)
+    text = f'syntax = "proto3"; package {package}; message {name} {{ {field} }}'
+    kinds = compiled(
+        **{file: text, "odd": f'syntax = "proto3"; import "{file}.proto"; message Odd {{ {message} x = 1; }}'}
+    )
+
+    read = ProtobufRecords(schema_of(kinds["Odd"], kinds[message]), None).read(FIRST + b"\x0a\0", FRAME)
+
+    assert isinstance(read["x"], dict)
+    with pytest.raises(BadConfiguration, match=f"the answer cannot keep a {message}"):
+        answer_schema(schema_of(kinds["Odd"], kinds[message]), [], {"x": ("x",)})
 
 
 DECIMALS = """

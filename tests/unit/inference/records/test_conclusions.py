@@ -210,6 +210,9 @@ def test_pooling_takes_the_tokens_that_the_mask_says() -> None:
     assert made({"mean": "y"}, TOKENS, None, 2, mask=MASK).tolist() == [[2, 4], [-4, 3]]
     assert made({"max": "y"}, TOKENS, None, 2, mask=MASK).tolist() == [[3, 6], [-4, 3]]
     assert made({"cls": "y"}, TOKENS, None, 2).tolist() == [[1, 2], [-4, 3]]
+    assert made({"last": "y"}, TOKENS, None, 2, mask=MASK).tolist() == [[3, 6], [-4, 3]]
+    on_the_left = np.array([[0, 1, 1], [0, 0, 1]])
+    assert made({"last": "y"}, TOKENS, None, 2, mask=on_the_left).tolist() == TOKENS[:, 2].tolist()
 
 
 def test_a_vector_may_have_length_one() -> None:

@@ -32,13 +32,15 @@ def fields(said: Folder, *outputs: TensorSpec) -> list[str]:
     return [str(field.spec) for field in made]
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize(
+    ("pooling", "operation"), [("mean", "mean"), ("cls", "cls"), ("max", "max"), ("lasttoken", "last")]
+)
 @pytest.mark.parametrize("normalize", [False, True])
-def test_vectors_of_tokens_become_an_embedding(pooling: str, *, normalize: bool) -> None:
+def test_vectors_of_tokens_become_an_embedding(pooling: str, operation: str, *, normalize: bool) -> None:
     said = folder(pooling=pooling, normalize=normalize)
 
     assert fields(said, VECTORS) == ["embedding FP32[batch, 384]"]
-    assert folder_answers(said, [VECTORS]) == {"embedding": {pooling: "last_hidden_state", "normalize": normalize}}
+    assert folder_answers(said, [VECTORS]) == {"embedding": {operation: "last_hidden_state", "normalize": normalize}}
 
 
 def test_an_embedding_that_the_model_gives_is_taken() -> None:
@@ -46,6 +48,8 @@ def test_an_embedding_that_the_model_gives_is_taken() -> None:
     tokens = TensorSpec("token_embeddings", "FP32", (None, 384))
 
     assert fields(folder(pooling="lasttoken", steps=("Dense",)), tokens, SENTENCE) == ["embedding FP32[batch, 384]"]
+    of_clip = TensorSpec("image_embeds", "FP32", (512,))
+    assert fields(folder(), VECTORS, of_clip) == ["embedding FP32[batch, 512]"]
 
 
 def test_a_classifier_gives_a_label_and_its_score() -> None:
@@ -85,9 +89,9 @@ def test_other_outputs_are_left_as_they_are(outputs: list[TensorSpec]) -> None:
         ),
         ({}, VECTORS, r'a vector for each token.*1_Pooling/config.json.*embedding = \{ mean = "last_hidden_state" \}'),
         (
-            {"pooling": "lasttoken"},
+            {"pooling": "weightedmean"},
             VECTORS,
-            r"1_Pooling asks for lasttoken, and mean, cls, max are made here; `optimum",
+            r"1_Pooling asks for weightedmean, and mean, cls, max, lasttoken are made here; `optimum",
         ),
         ({"pooling": "mean", "steps": ("Dense",)}, VECTORS, r"modules.json has Dense after the encoder.*`optimum-cli"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.readme import ROOT, blocks
-from tests.unit.inference.records.tokenizer_files import saved, wordpiece
+from tests.unit.inference.records.tokenizer_files import bpe, saved, wordpiece
 from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
@@ -29,7 +29,7 @@ def tokenizer(tmp_path: Path) -> Path:
 
 
 def section(tokenizer: Path | None = None, **others: Any) -> dict[str, Any]:
-    return {"field": "body", "pair": None, "tokenizer": tokenizer, "max_tokens": None, **others}
+    return {"field": "body", "pair": None, "prefix": None, "tokenizer": tokenizer, "max_tokens": None, **others}
 
 
 def feeds(*columns: list[str]) -> dict[str, Array]:
@@ -62,6 +62,45 @@ def test_a_text_becomes_the_inputs_of_the_encoder(tokenizer: Path) -> None:
     assert prepared.faults == {}
 
 
+def test_places_are_counted_where_the_model_takes_them(tokenizer: Path) -> None:
+    """As exports of decoders do."""
+    places = TensorSpec("position_ids", "INT64", (None,))
+    texts = texts_of(section(tokenizer, max_tokens=6), [*OF_BERT, places])
+
+    assert rows(texts, "position_ids", ["the fox", ""]) == [[0, 1, 2, 3], [0, 1]]
+
+
+def test_a_prefix_begins_each_text(tokenizer: Path) -> None:
+    """The setting says it, else the folder; the two texts of a pair have none."""
+    folder = Folder(tokenizer.parent, prompt="the dog ")
+    with_prefix = Tokenizer.from_file(str(tokenizer)).encode("the dog fox").ids
+
+    def ids(*columns: list[str], **said: Any) -> list[int]:
+        return rows(texts_of(section(tokenizer, max_tokens=9, **said), OF_BERT, folder), "input_ids", *columns)[0]
+
+    assert ids(["fox"]) == with_prefix
+    assert ids(["dog fox"], prefix="the ") == with_prefix
+    assert ids(["the dog fox"], prefix="") == with_prefix
+    assert ids(["fox"], ["dog"], pair="b") == Tokenizer.from_file(str(tokenizer)).encode("fox", "dog").ids
+
+
+def test_a_prefix_that_cannot_be_as_asked_for_is_refused(tokenizer: Path) -> None:
+    """A pair has no one text, and no token is left out of an embedding."""
+    folder = Folder(tokenizer.parent, pools_prompt=False)
+
+    assert "prefix: it begins a single text" in refusal(section(tokenizer, max_tokens=9, pair="b", prefix="q"), OF_BERT)
+    told = refusal(section(tokenizer, max_tokens=9, prefix="q: "), OF_BERT, folder)
+    assert "1_Pooling leaves the tokens of 'q: ' out of the embedding, which is not done here" in told
+
+
+def test_texts_are_put_in_small_letters_where_the_folder_says_so(tmp_path: Path) -> None:
+    """Sentence-transformers lowers them before a tokenizer that does not."""
+    path = saved(bpe(), tmp_path)
+    texts = texts_of(section(path, max_tokens=9), OF_BERT, Folder(tmp_path, is_lowered=True))
+
+    assert rows(texts, "input_ids", ["The FOX"]) == [Tokenizer.from_file(str(path)).encode("the fox").ids]
+
+
 def test_a_pair_becomes_one_row(tokenizer: Path) -> None:
     """The types tell its texts apart."""
     texts = texts_of(section(tokenizer, pair="title", max_tokens=9), OF_BERT)
@@ -74,14 +113,14 @@ def test_a_pair_becomes_one_row(tokenizer: Path) -> None:
 
 def test_only_the_inputs_that_the_model_has_are_made(tokenizer: Path) -> None:
     """They are of its datatype, and its other inputs are left to others."""
-    ids = TensorSpec("input_ids", "INT32", (None,))
-    texts = texts_of(section(tokenizer, max_tokens=9), [TensorSpec("weight", "FP32", ()), ids, MASK])
+    ids, mask = TensorSpec("input_ids", "INT32", (None,)), TensorSpec("attention_mask", "BOOL", (None,))
+    texts = texts_of(section(tokenizer, max_tokens=9), [TensorSpec("weight", "FP32", ()), ids, mask])
 
     columns = texts.prepare(feeds(["the fox"])).columns
 
     assert list(texts.makes) == list(columns) == ["input_ids", "attention_mask"]
     assert [str(spec) for spec in texts.takes] == ["text BYTES[batch]"]
-    assert columns["input_ids"].rows[0].dtype == np.dtype("i4")
+    assert [column.rows[0].dtype for column in columns.values()] == [np.dtype("i4"), np.dtype("bool")]
 
 
 def test_the_pad_is_the_token_of_the_file(tmp_path: Path) -> None:

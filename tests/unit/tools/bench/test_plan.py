@@ -53,6 +53,7 @@ def test_the_worker_has_the_callers_settings_and_none_of_its_topics(
     ("order", "more", "cause"),
     [
         (BenchOrder(), {**MOCK, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}, "exactly_once needs a real Kafka"),
+        (BenchOrder(), {**MOCK, "WORKER_RECORDS__ENCODING": "json"}, "give it settings without records"),
         (BenchOrder(prefix="p"), MOCK, "--prefix does nothing"),
         (BenchOrder(encoding="rows", model=Path("two")), {}, "--encoding rows"),
     ],

@@ -92,7 +92,7 @@ def test_a_limit_is_exact_and_the_offset_stands_behind_the_last_that_went() -> N
 @pytest.mark.parametrize(
     ("odd", "told"),
     [
-        (letter(1, value=b"x" * 5000, limit=2000), "the request's value did not fit into the dead letter"),
+        (letter(1, value=b"x" * 5000, limit=2000), "the record's value did not fit into the dead letter"),
         (letter(1, request_topic="gone"), "there is no topic gone"),
         (letter(1, request_topic="dead"), "no request comes from dead"),
         (letter(1, request_topic="__consumer_offsets"), "no request comes from __consumer_offsets"),

@@ -201,7 +201,9 @@ def test_a_picture_is_found_in_base64_or_as_the_whole_value() -> None:
 )
 def test_an_output_becomes_the_field_that_its_name_suggests(output: TensorSpec, answer: Mapping[str, object]) -> None:
     """A folder says it itself."""
-    assert proposed([spec("x")], {"x": 1}, outputs=[output]).section["answer"] == answer
+    mask = spec("attention_mask", "INT64", None)
+
+    assert proposed([spec("x"), mask], {"x": 1}, outputs=[output]).section["answer"] == answer
     assert "answer" not in proposed([spec("x")], {"x": 1}, outputs=[output], has_answer=True).section
 
 

@@ -134,3 +134,9 @@ def test_without_records_there_is_nothing_to_propose(content: bytes | None, tmp_
 
     with pytest.raises(BadConfiguration, match=r"r\.jsonl: cannot be read: No such file|no records to look at"):
         sample_of(of_file(path, 10))
+
+
+def test_a_table_is_no_sample(tmp_path: Path) -> None:
+    """Its cells are texts, whatever the topic has."""
+    with pytest.raises(BadConfiguration, match="give JSON lines"):
+        of_file(tmp_path / "r.csv", 10)

@@ -109,7 +109,7 @@ def test_cells_of_a_csv_are_fields_by_the_names_in_its_first_line(folder: Path) 
 
 
 def test_answers_may_be_a_csv(folder: Path) -> None:
-    """It has a column for each field, kept or made, and for the reasons of those without an answer."""
+    """It has a column for each field, kept or made, and for the reason and the place of those without an answer."""
     records = [payment(1), payment(2, amount="much"), payment(3, id=[1, "a"]), payment(4, id=None)]
     (folder / "r.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     order = ScoreOrder(
@@ -123,18 +123,29 @@ def test_answers_may_be_a_csv(folder: Path) -> None:
         score(order)
 
     assert (folder / "out.csv").read_text().splitlines() == [
-        "id,double,error,code",
-        "1,1.0,,",
-        ',,"amount: expected a number, got a text",INVALID_ARGUMENT',
-        '"[1,""a""]",3.0,,',
-        ",4.0,,",
+        "id,double,error,code,line",
+        "1,1.0,,,",
+        ',,"amount: expected a number, got a text",INVALID_ARGUMENT,2',
+        '"[1,""a""]",3.0,,,',
+        ",4.0,,,",
     ]
 
 
-@pytest.mark.parametrize(("name", "keep"), [("out.csv", '"all"'), ("out.parquet", '["id"]')])
-def test_an_output_without_known_columns_is_refused(folder: Path, name: str, keep: str) -> None:
-    """JSON lines have no columns."""
-    (folder / "worker.toml").write_text(SETTINGS.replace('["id"]', keep))
+FUNCTION = "def answer(outputs, record):\n    return {'id': 1}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "settings"),
+    [
+        ("out.csv", '["id"]', '"all"'),
+        ("out.csv", "[records]\n", '[records]\nfunctions = "functions.py"\n'),
+        ("out.parquet", "", ""),
+    ],
+)
+def test_an_output_without_known_columns_is_refused(folder: Path, name: str, changed: str, settings: str) -> None:
+    """JSON lines have no columns, and a function's fields no names beforehand."""
+    (folder / "functions.py").write_text(FUNCTION)
+    (folder / "worker.toml").write_text(f"[model]\nhost = 'thread'\n{SETTINGS.replace(changed, settings)}")
     (folder / "r.jsonl").write_text("{}\n")
 
     with pytest.raises(BadConfiguration, match="JSON lines"):
