@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
+from tests.models import model, save
 from worker.codecs.records.mapping import RecordMapping
-from worker.core.records import Partition, Record
+from worker.core.records import Partition, Record, Rejection
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.inference.model_loading import load_as_set
 from worker.inference.records.conclusions import fields_of
+from worker.scorer import Scorer
 from worker.settings import RecordsSettings
+from worker.settings.for_commands import load_scoring
 from worker.tools.records.proposal import propose
+from worker.tools.records.proposing import proposed
 from worker.tools.records.sample import sample_of
 from worker.tools.records.section_text import section_text
 
@@ -130,3 +137,40 @@ def test_a_proposed_answer_is_one(outputs: list[TensorSpec], has_mask: bool) -> 
     met("a class", is_so={"argmax": "logits"} in entries.values())
     met("a vector of texts", is_so=any("mean" in entry for entry in entries.values() if isinstance(entry, dict)))
     met("two outputs for one name", is_so="label" in entries and any("logits" in entry for entry in entries))
+
+
+TYPES = {"FP32": "float", "FP64": "double", "INT64": "int64", "BOOL": "bool", "BYTES": "string"}
+NAMED = SPECS.filter(lambda spec: "." not in spec.name)
+
+
+def copying(specs: list[TensorSpec]) -> bytes:
+    """A model that gives back each of these inputs, under another name."""
+    kinds = [
+        f"{TYPES[spec.datatype]}[{', '.join(['batch', *[str(dim or 'any') for dim in spec.dims]])}] " for spec in specs
+    ]
+    takes = ", ".join([f"{kind}{spec.name}" for kind, spec in zip(kinds, specs, strict=True)])
+    gives = ", ".join([f"{kind}out{at}" for at, kind in enumerate(kinds)])
+    return model(f"{takes} => {gives}", "\n".join([f"out{at} = Identity({one.name})" for at, one in enumerate(specs)]))
+
+
+@meeting("answers", least=10)
+@settings(max_examples=100, deadline=None)  # a model is loaded
+@given(samples(), st.lists(NAMED, min_size=1, max_size=2, unique_by=lambda spec: spec.name))
+def test_what_is_written_starts_and_answers_the_sample(values: list[dict[str, Any]], inputs: list[TensorSpec]) -> None:
+    """A record without an answer lacks a field for which nothing stands, and a comment says that."""
+    records = [Record(Partition("t", 0), at, None, json.dumps(one).encode(), (), None) for at, one in enumerate(values)]
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        path = save(copying(inputs), folder)
+        environ = {"WORKER_MODEL__PATH": str(path), "WORKER_MODEL__DEVICE": "cpu"}
+        proposal = proposed(load_scoring(None, environ), records, folder)
+        if proposal.open:
+            return
+        (folder / "worker.toml").write_text(section_text(proposal, len(records)), encoding="utf-8")
+        written = load_scoring(folder / "worker.toml", environ)
+        answers = Scorer(load_as_set(written.model, written.batching), written).records(records)
+
+    refused = [answer for answer in answers if isinstance(answer, Rejection) and not answer.is_silent]
+    if refused:
+        assert any("A record without it is refused" in entry.said for entry in proposal.entries), refused[0].message
+    met("answers", is_so=not refused)

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import typer
@@ -22,6 +24,20 @@ def test_a_sentence_of_the_help_is_not_broken_where_the_code_is() -> None:
     result = CliRunner().invoke(cli.app, ["dead-letters", "replay", "--help"], env={"COLUMNS": "1000"})
 
     assert "With one of these options it sends all that they choose, and remembers nothing." in result.stdout
+
+
+def test_no_text_of_the_help_has_a_bracket() -> None:
+    """The help would take `[records]` for a style, and leave the word out."""
+
+    def texts(command: Any) -> Iterator[str]:
+        yield from (text for part in (command, *command.params) if (text := getattr(part, "help", None)))
+        for inner in getattr(command, "commands", {}).values():
+            yield from texts(inner)
+
+    told = list(texts(typer.main.get_command(cli.app)))
+
+    assert len(told) > 100
+    assert [text for text in told if "[" in text] == []
 
 
 def test_ctrl_c_during_the_imports_ends_in_silence() -> None:

@@ -47,7 +47,7 @@ from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.reader import RequestReader
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Pool
-from worker.core.chunk import Batch, Chunk, Reading, Refused, refusal
+from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Answer, Array, BatchKind, Fields, Partition, Record, Rejection
@@ -82,7 +82,7 @@ _parts = columns._parts
 _refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
-_smaller = Outcomes._smaller
+_parted_by_rows = Outcomes._parted
 
 
 def _nothing(*_: object, **__: object) -> None: ...
@@ -156,10 +156,10 @@ def _take_one_before_along(self: Chunk, start: int, stop: int) -> Chunk:
     return _take(self, max(0, start - 1), stop)
 
 
-def _doubt_the_device(self: Outcomes, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+def _doubt_the_device(self: Outcomes, finished: Finished, failure: RunFailure, now: float) -> Sequence[Batch]:
     """Rows that fail alone count as failures of the model."""
     self.check.failed()
-    return _smaller(self, batch, failure)
+    return _parted_by_rows(self, finished, failure, now)
 
 
 def _judge_all_as_one_batch(self: Batcher, chunk: Chunk) -> Sequence[tuple[BatchKind, Chunk]]:
@@ -332,7 +332,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "rows that fail alone make the device be doubted": Planted(
         Outcomes,
-        "_smaller",
+        "_parted",
         _doubt_the_device,
         lambda _: test_answering.test_a_batch_of_nothing_but_faults_leaves_nothing_to_run(),
     ),

@@ -60,13 +60,14 @@ def test_a_run_that_ends_the_process_is_a_failure_and_the_next_one_runs(hosts: H
     ("settings", "is_wanted"),
     [
         ({"MODEL__PATH": "model.onnx", "RECORDS__ENCODING": "json"}, False),
-        ({"MODEL__PATH": "model.py"}, True),
+        ({"MODEL__PATH": "model.py"}, False),
+        ({"MODEL__PATH": "model.py", "RECORDS__ENCODING": "json"}, True),
         ({"MODEL__PATH": "model.onnx", "RECORDS__FUNCTIONS": "functions.py"}, True),
         ({"MODEL__PATH": "model.onnx", "RECORDS__FUNCTIONS": "functions.py", "MODEL__HOST": "thread"}, False),
     ],
 )
-def test_code_of_the_operator_s_runs_in_a_host(settings: Mapping[str, str], *, is_wanted: bool) -> None:
-    """Unless a worker would have it in its own process, too."""
+def test_code_of_the_operator_s_answers_records_in_a_host(settings: Mapping[str, str], *, is_wanted: bool) -> None:
+    """A worker may have it in its own process, too, and rows of an array file need speed."""
     given = {f"WORKER_{name}": value for name, value in settings.items()}
 
     assert wants_host(load(None, LEAST | given)) == is_wanted

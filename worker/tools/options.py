@@ -97,7 +97,7 @@ class ScoreOrder:
         typer.Argument(
             metavar="FILE",
             help="Rows (.npy; .npz with an array per input), or requests as JSON lines; `-` reads them from a pipe. "
-            "With [records] in the settings: records as JSON lines, a .csv or a .parquet.",
+            "With RECORDS in the settings: records as JSON lines, a .csv or a .parquet.",
             show_default=False,
         ),
     ]

@@ -131,7 +131,7 @@ def _source(spec: TensorSpec, seen: Seen, *, takes_nan: bool) -> Any:
     if len(dims) == 1 and dims[0] != 1:
         is_items = dims[0] is None and seen.is_inner and kind in _NUMERIC
         length = seen.lengths if len(seen.lengths) == 1 else ()
-        is_array = kind in _ARRAYS and not seen.is_of_row and dims[0] in (None, *length)
+        is_array = kind in _ARRAYS and not seen.is_inner and dims[0] in (None, *length)
         fits = spec.is_float or (spec.dtype.kind in "iu" and kind in (Kind.WHOLE, Kind.WHOLES))
         return _as_source(seen.path, {}) if (is_items or is_array) and fits else None
     if len(dims) > 1 or seen.is_inner:

@@ -75,6 +75,15 @@ def test_rows_that_are_not_plain_are_not_proposed(inputs: list[Any], order: dict
     assert "rows" not in own(proposed(inputs, order, order))
 
 
+def test_an_array_in_each_element_is_a_vector_of_its_row() -> None:
+    """A vector of the whole record it cannot be."""
+    order = {"items": [{"vector": [1.5, 2, 3]}, {"vector": [4, 5, 6]}]}
+
+    entries = own(proposed([spec("vector", "FP32", 3)], order, order))
+
+    assert (entries["rows"].value, entries["vector"].value) == ("items", "items[*].vector")
+
+
 def test_an_array_that_may_be_empty_has_no_rows() -> None:
     """A worker would refuse the record."""
     assert "rows" not in own(proposed([AMOUNT], ORDER, {**ORDER, "items": []}))
