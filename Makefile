@@ -77,8 +77,8 @@ UNIT = properties plain covered
 unit: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
 
-COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py \
-	test_settings_conflicts.py tools/consume) \
+COVERED = $(addprefix tests/unit/,client codecs core delivery kafka loop state stores test_settings.py \
+	test_settings_conflicts.py tools/consume $(patsubst %,inference/test_%.py,bucket_checks errors)) \
 	$(patsubst %,tests/properties/test_%.py,batching deadlines ledger stacking)
 covered: setup
 	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)
@@ -113,7 +113,7 @@ kafka: setup
 # Records with a schema registry, states by key with a store, and the client library.
 records: setup
 	$(BIN)/pytest -m "not slow" --durations=10 $(RECORDS)
-RECORDS = $(foreach of,records records_tools hostile_records registry schemas client state state_checkpoint \
+RECORDS = $(foreach of,records records_tools avro_records protobuf_records hostile_records registry schemas client state state_checkpoint \
 	state_commands state_store,tests/kafka/test_$(of).py)
 
 # The commands, the contracts of fakes and real things, workers on the mock broker, CUDA's provider without a GPU, the

@@ -40,20 +40,19 @@ class HostedModel:
         self.device = facts.device
         self._lanes = lanes
         self._running = Lock()
-        self._has_ended = False  # the process, at the last run
+        self._has_ended = False  # the process, at an earlier run
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         """Run a batch. Returns its outputs, or the failure. Raises `ModelBroken` if no process can be started."""
         rows = len(next(iter(feeds.values())))
         with self._running:
-            # The batch after an end has one of the records that it may be due to: it must not take as long again.
-            batch = Batch((), feeds, rows, ClosedBy.SIZE, is_alone=self._has_ended)
-            if self._has_ended:
+            batch = Batch((), feeds, rows, ClosedBy.SIZE, is_alone=self._has_ended and rows == 1)
+            if batch.is_alone:  # it may be what the process took too long for, and must not take as long again
                 self._lanes.resubmit([batch])
             else:
                 self._lanes.submit(batch)
             outcome = self._outcome()
-            self._has_ended = isinstance(outcome, RunFailure) and outcome.ended_host
+            self._has_ended |= isinstance(outcome, RunFailure) and outcome.ended_host
             return outcome
 
     def probe(self) -> Sequence[Array] | RunFailure:

@@ -35,11 +35,12 @@ from worker.tools.state.states_file import SavedStates, save
 
 PAGES = blocks_of(GUIDE)
 # The outputs of `make demo`, `profile` and `bench` are pictures of one machine; blocks without a name are drawings.
+# `mappings-compared` needs jq.
 # `tests/integration/test_demo.py` tests the demo, `tests/integration/test_bench.py` a shorter `bench`, which takes
 # minutes, `tests/unit/tools/profile/test_command.py` a sample of lengths, and `tests/unit/tools/records` proposals.
 INFERRED = {"infer", "infer-printed"}
 PICTURES = {*INFERRED, "demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
-ONLY_LOOKED_AT = {"", "export", "own-image", "profile-lengths", *PICTURES}
+ONLY_LOOKED_AT = {"", "export", "mappings-compared", "own-image", "profile-lengths", *PICTURES}
 # The settings that a worker needs and a page does not show.
 NEEDED = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",

@@ -1,6 +1,6 @@
 """Fixtures that need a real Kafka: `kafka`, one broker for the whole test run; `hurt_broker`, one for all tests that
 stop it; `own_broker`, one for a single test; `new_broker`, one that is configured as a test likes; `registry`, a schema
-registry.
+registry; `theirs`, the official client of it.
 
 Without any broker these tests are skipped and say so; where CI is set, that is an error.
 """
@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from typing import Protocol, TypeVar
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tests.kafka.apicurio import Apicurio
 from tests.kafka.broker import JvmBroker, Login, NoBrokerError, any_broker
@@ -81,6 +82,13 @@ def registry(_registry: Apicurio) -> Iterator[Apicurio]:
     _registry.heal()
     yield _registry
     _registry.heal()
+
+
+@pytest.fixture
+def theirs(registry: Apicurio) -> Iterator[SchemaRegistryClient]:
+    """The official client of that registry, as a publisher has it."""
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        yield client
 
 
 def or_skip(start: Callable[[], T]) -> T:

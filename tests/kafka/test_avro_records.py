@@ -6,14 +6,13 @@ The publisher and the reader are the official serializers, which know nothing of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -99,13 +98,6 @@ def right_answer(number: int) -> dict[str, Any]:
     shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     kept = {name: asked[name] for name in ("id", "amount", "created", "channel")}
     return {**kept, "score": float(shares[1]), "label": LABELS[int(shares.argmax())]}
-
-
-@pytest.fixture
-def theirs(registry: Apicurio) -> Iterator[SchemaRegistryClient]:
-    """The official client, as a publisher has it."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        yield client
 
 
 class Publisher:

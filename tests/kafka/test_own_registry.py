@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.kafka.certificates import Authority, Certificate
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.own_registry import OwnRegistry
-from tests.kafka.record_scene import MAPPING, TOLERANCE, RecordScene, payment, right_answer, settings_of
+from tests.kafka.record_scene import MAPPING, TOLERANCE, RecordScene, latencies, payment, right_answer, settings_of
 from tests.unit.codecs.records.registry import compiled
 from worker.core.schemas import NamedReference, RegisteredSchema
 from worker.registry.client import RegistryClient
@@ -192,3 +192,35 @@ def test_records_that_name_their_schema_by_guid_are_answered(kafka: Cluster, gua
             assert found == {**right, "error": None}
         error = read(answers[places[-1]].value, context)["error"]
         assert error == f"schema GUID {UUID(int=7)} is not in the registry"
+
+
+@pytest.mark.slow
+def test_a_text_that_takes_long_to_compile_holds_up_its_own_partition_alone(kafka: Cluster, tmp_path: Path) -> None:
+    """Others are answered meanwhile, also with a text that is new; the record of that one is refused."""
+    numbers = ",".join(str(2 * at + 1) for at in range(140_000))
+    hostile = f'syntax = "proto3"; message Payment {{ reserved {numbers}; int32 id = 2; }}'
+    kind = compiled(payment=PROTO)["Payment"]
+    with OwnRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as theirs:
+        settings = {**settings_of(encoding="registry", **MAPPING), "REGISTRY__URL": registry.url}
+        with RecordScene(kafka, tmp_path, settings) as scene:
+
+            def sent(text: str, partition: int, records: int) -> list[Sent]:
+                number = theirs.register_schema(f"{scene.topic}-value", Schema(text, "PROTOBUF"))
+                head = b"\0" + number.to_bytes(4, "big") + b"\2\2"
+                fields = ("id", "amount", "age", "customer")
+                rows = [{name: payment(at)[name] for name in fields} for at in range(records)]
+                return [Sent(b"k", head + kind(**row).SerializeToString(), [], partition) for row in rows]
+
+            known = sent(PROTO, 1, 100)
+            replica = scene.replica()
+            scene.publish(sent(hostile, 0, 1))
+            replica.wait_until("inference_worker_partitions_waiting_for_schema", lambda waiting: waiting == 1)
+            scene.publish([*known, *sent(f"{PROTO} // new", 2, 100)])
+
+            scene.expect_kept()
+            (error,) = [found for found in scene.auditor.answers if found.is_error]
+            assert b"takes too long, or too much memory, to compile" in (error.value or b"")
+            (waited,) = latencies(kafka, scene, 0)
+            assert waited > 4
+            assert max(latencies(kafka, scene, 1)) < waited / 3, waited
+            assert max(latencies(kafka, scene, 2)) < waited / 2, waited

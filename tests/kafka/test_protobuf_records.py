@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -129,13 +128,6 @@ class Publisher:
         reference = SchemaReference(name="shop/customer.proto", subject=self._customers, version=1)
         number = self._theirs.register_schema(self._subject, Schema(file, "PROTOBUF", [reference]))
         return [b"\0" + number.to_bytes(4, "big") + place + kind(**fields).SerializeToString() for fields in records]
-
-
-@pytest.fixture
-def theirs(registry: Apicurio) -> Iterator[SchemaRegistryClient]:
-    """The official client, as a publisher has it."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        yield client
 
 
 def of_payments(kafka: Cluster, folder: Path, registry: Apicurio, guarantee: str = "at_least_once") -> RecordScene:

@@ -36,13 +36,6 @@ def opened(registry: Apicurio) -> Iterator[Opening]:
         each.close(10)
 
 
-@pytest.fixture
-def theirs(registry: Apicurio) -> Iterator[SchemaRegistryClient]:
-    """The official client, as a publisher has it."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        yield client
-
-
 def record_of(*fields: str, name: str = "Payment") -> str:
     """An Avro schema of numbers."""
     return json.dumps({"type": "record", "name": name, "fields": [{"name": each, "type": "double"} for each in fields]})

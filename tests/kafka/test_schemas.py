@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -24,13 +24,6 @@ WAITING = "inference_worker_partitions_waiting_for_schema"
 SETTLED = "inference_worker_records_settled_total"
 TEN_MINUTES = 600.0
 AWAY = "inference_worker_registry_away_seconds"
-
-
-@pytest.fixture
-def theirs(registry: Apicurio) -> Iterator[SchemaRegistryClient]:
-    """The official client, as a publisher has it."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        yield client
 
 
 class Publisher:

@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition
 from hypothesis import Phase, settings
 
 from tests.builders import NONSENSE, SPOILT
+from tests.properties import test_hostile_values
 from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answer_writer, test_counting, test_raw_tensor
 from tests.unit.codecs.records import test_answers as test_record_answers
@@ -34,7 +35,6 @@ from tests.unit.loop import (
     test_answering,
     test_chunks,
     test_deadlines,
-    test_hostile_values,
     test_turning,
 )
 from tests.unit.state import test_in_the_loop as test_state

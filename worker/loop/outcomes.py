@@ -36,6 +36,9 @@ from worker.loop.conduct import Parts
 # Failures in a row before the device is probed, which costs one run of the warm-up batch. One bad request in a batch of
 # 64 causes up to 7 failures in a row while the batch is halved, so twenty have another cause.
 PATIENCE = 20
+# Seconds of a failed run whose parts let other batches go before them: to find the record among 20 that fail takes up
+# to 39 runs. Functions that took all memory held others up for 7 s so (2026-11).
+LONG = 0.05
 
 
 class DeviceCheck:
@@ -104,7 +107,8 @@ class Outcomes:
             if not split.is_of_data:
                 self._events.batch_ran(batch.rows, seconds, split.for_log)
             self._punctuality.failed(batch)
-            return self._parted(finished, split, now) if split.is_of_rows else self._smaller(batch, split)
+            parts = self._parted(finished, split, now) if split.is_of_rows else self._smaller(batch, split)
+            return parts if seconds < LONG else [part._replace(gives_way=not part.is_alone) for part in parts]
         self._events.batch_ran(batch.rows, seconds, None)
         self._batcher.ran(batch, seconds, now)
         self._answer_split(split)

@@ -5,6 +5,7 @@ A schema that takes long to compile, as a hostile one may, is asked about again 
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from worker.codecs.records.proto_texts import Sources, compiled, sources
 from worker.core.schemas import RegisteredSchema
 from worker.registry.verdicts import MOST_SAID, NoCompiler, NotReadable, RegistryAway, StillCompiling
 
+# Where files are written: a container may have no other place for them.
+MEMORY = "/dev/shm"  # noqa: S108  # folders in it have random names
 MOST_SECONDS = 60.0  # of a process, which a busy machine may let wait
 MOST_RUNS = 4  # processes at a time
 MOST_TEXT = 2**20  # characters of a schema with its imports
@@ -39,14 +42,16 @@ class ProtoCompiler:
     def compiled(self, schema: RegisteredSchema, patience: float) -> RegisteredSchema:
         """The schema with descriptors in the place of its texts.
 
-        Raises `StillCompiling` after `patience` seconds, `NotReadable` if the compiler refuses it, and `RegistryAway`.
+        Raises `StillCompiling` after `patience` seconds, and at once if it is asked again. Raises `NotReadable` if the
+        compiler refuses it, and `RegistryAway`.
         """
         run = self._runs.get(schema)
-        if run is None:
-            given = _sources(schema)
-            if given is None:
-                return schema
+        if run is not None:
+            patience = 0.0
+        elif (given := _sources(schema)) is not None:
             run = self._started(schema, given)
+        else:
+            return schema
         if not run.is_over(patience):
             raise StillCompiling("the .proto text of a schema is being compiled")
         del self._runs[schema]
@@ -81,7 +86,7 @@ class _Run:
 
     def __init__(self, given: Sources) -> None:
         """Raises `OSError` if it cannot be started."""
-        self._folder = TemporaryDirectory(prefix="protoc-")
+        self._folder = TemporaryDirectory(prefix="protoc-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None)
         self._until = time.monotonic() + MOST_SECONDS
         self._names = list(given.texts)
         try:

@@ -177,6 +177,17 @@ def test_a_batch_of_which_every_record_has_a_fault_leaves_none() -> None:
     assert (done, rest, guilty(refused)) == (None, None, [1, 2])
 
 
+def test_outputs_of_too_few_rows_are_nobodys() -> None:
+    """Their records run again."""
+    failure = failure_of_rows({0: RowFault(Code.INTERNAL, "no")}, outputs=[np.zeros((1, 1))])
+
+    done, _, rest, refused = parted(batch(chunk(1, 2, 3)), failure)
+
+    assert (done, guilty(refused)) == (None, [1])
+    assert rest is not None
+    assert offsets(rest.chunks) == [2, 3]
+
+
 def test_a_record_has_its_rows_of_the_outputs_or_runs_again() -> None:
     """The outputs are of the rows without a fault that were not left. A record with one of several left runs again."""
     stacked = batch(chunk(1, 2, rows=[2, 1]), chunk(3, rows=3), chunk(4, 5))

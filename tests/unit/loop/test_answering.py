@@ -28,7 +28,7 @@ from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RowFault, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
 from worker.core.tensors.stacking import Stacker
-from worker.loop.outcomes import PATIENCE
+from worker.loop.outcomes import LONG, PATIENCE
 
 
 def world_of(**fields: object) -> World:
@@ -193,6 +193,23 @@ def test_a_record_of_which_one_row_is_always_left_is_cut() -> None:
 
     assert world.answered("ok") == names(0, 1)
     assert len(world.lanes.ran) == 4
+
+
+@pytest.mark.parametrize(("seconds", "before"), [(0.5 * LONG, 4), (2 * LONG, 2)])
+def test_while_a_record_is_sought_whose_runs_take_long_others_go_between(seconds: float, before: int) -> None:
+    """The halves of a batch that failed at once go first."""
+    world = world_of(order="none", policy=dataclasses.replace(POLICY, linger=0.0))
+    world.lanes.seconds = lambda: seconds
+    world.broker.append(*[record(at, POISON if at == 2 else at) for at in range(4)])
+    world.turn_for(0.01)
+    world.broker.append(*[record(at) for at in range(4, 12)])
+
+    world.turn_for(2.0)
+
+    ran = [offsets(batch.chunks) for batch in world.lanes.ran]
+    assert (ran[:2], ran.index([8, 9, 10, 11])) == ([[0, 1, 2, 3], [4, 5, 6, 7]], before)
+    assert world.answered("error") == names(2)
+    assert sorted(world.answered()) == sorted(names(*range(12)))
 
 
 def test_a_batch_of_nothing_but_faults_leaves_nothing_to_run() -> None:

@@ -173,6 +173,18 @@ def test_without_a_compiler_records_wait_until_the_operator_has_one(
         compiler.compiled(of_text("message A {}"), 60)
 
 
+def test_files_are_written_where_there_is_room(
+    compiler: ProtoCompiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Containers have no other place than memory, and other systems no such place."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert compiler.compiled(of_text(ITEMS), 60).text
+
+    monkeypatch.setattr(proto_compiler, "MEMORY", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert compiler.compiled(of_text(ITEMS), 60).text
+
+
 def test_a_compiler_that_cannot_be_started_is_asked_again(
     compiler: ProtoCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +197,7 @@ def test_a_compiler_that_cannot_be_started_is_asked_again(
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither files nor processes, also of a run that nobody asked for again."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(proto_compiler, "MEMORY", str(tmp_path))
     compiler = ProtoCompiler()
     compiler.compiled(of_text("message A {}"), 60)
     with pytest.raises(StillCompiling):

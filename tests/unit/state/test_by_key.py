@@ -135,18 +135,20 @@ def test_rows_of_a_sequence_wait_for_one_another_and_neighbours_do_not() -> None
     assert chunk.rows == [2, 1, 2, 1, 2]
 
 
-def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
-    """The key's next record goes on."""
+@pytest.mark.parametrize("others", [[], [keyed(1, b"a")]])
+def test_the_rows_behind_one_that_failed_wait_no_more(others: list[Record]) -> None:
+    """The key's next record goes on; where there is none, the key is free."""
     rig = Rig()
-    rig.take(keyed(0, b"a", 1, 2, 3), keyed(1, b"a"))
+    rig.take(keyed(0, b"a", 1, 2, 3), *others)
     [first] = waiting(rig)
     assert first.reassembly is not None
     first.reassembly.collect(first, refusal(first, 0, Code.NOT_FOUND, "no").rejection)
 
     rig.by_key.concluded([first], 5.0)
 
-    assert offsets(waiting(rig)) == [[1]]
+    assert offsets(waiting(rig)) == [[1]] * len(others)
     assert rig.by_key.waiting == 0
+    assert rig.by_key.is_taken(P0, b"a") == bool(others)
 
 
 def test_a_record_goes_to_the_batch_of_its_kind() -> None:

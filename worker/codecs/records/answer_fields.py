@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from worker.core.failures import BadConfiguration, Code, Reject
@@ -64,6 +64,22 @@ def no_clash(fields: Iterable[AnswerField], kept: Kept) -> None:
 def refuse(name: str, why: str) -> NoReturn:
     """Raises `BadConfiguration` for an entry of the answer."""
     raise BadConfiguration(f"[records.answer] {name}: {why}")
+
+
+def wrong_one(
+    names: Sequence[str],
+    columns: Sequence[Sequence[Any]],
+    write: Callable[[str, Any], object],
+    errors: tuple[type[Exception], ...],
+) -> str:
+    """The first field that has a value which cannot be written: the last one, if all others can."""
+    for name, column in zip(names[:-1], columns, strict=False):
+        try:
+            for value in column:
+                write(name, value)
+        except errors:
+            return name
+    return names[-1]
 
 
 def unfit(name: str, kept: Kept) -> Reject:

@@ -49,17 +49,17 @@ from worker.codecs.records.wanted import (
     MOST_VALUES,
     WHOLE,
     Budget,
-    Unreadable,
     Wanted,
     below,
     below_each,
     is_whole,
+    unreadable,
     wanted_of,
 )
 from worker.core.failures import Reject
 from worker.core.schemas import RegisteredSchema
 
-# Fields of a schema whose records are read by a compiled function, since compiling 300 takes up to 40 ms.
+# Records and fields of a schema that are read by compiled functions, since compiling 300 takes up to 40 ms.
 MOST_COMPILED = 300
 
 
@@ -84,14 +84,11 @@ class AvroRecords:
         try:
             fields, end = self._read(value, frame.start)
         except ERRORS as error:
-            raise self._refused(error) from None
+            raise Reject(f"{unreadable(error, why)} (Avro, {self._name})") from None
         if end != len(value):
-            raise self._refused(Unreadable(f"the value {'goes on after' if end < len(value) else 'ends before'} it"))
+            where = "goes on after" if end < len(value) else "ends before"
+            raise Reject(f"the record: the value {where} it (Avro, {self._name})")
         return fields  # type: ignore[no-any-return]  # a record is read as a dict
-
-    def _refused(self, error: Exception) -> Reject:
-        wrong = error if isinstance(error, Unreadable) else Unreadable(why(error))
-        return Reject(f"{wrong} (Avro, {self._name})")
 
 
 class _Readers:
@@ -102,7 +99,7 @@ class _Readers:
         self._budget = budget
         self._reads: dict[tuple[str, Wanted], Read] = {}
         self._skips: dict[str, Skip] = {}
-        self._compiled = 0  # fields
+        self._compiled = 0  # records and fields
 
     def of(self, kind: Type, wanted: Wanted) -> Read:
         """The function that reads a value of this type."""
@@ -145,7 +142,7 @@ class _Readers:
             key = _key(field, names, wanted)
             go = self.skip(field["type"]) if key is None else self.of(field["type"], below(wanted, key))
             steps.append(Step(field["name"], key, field["type"], go))
-        self._compiled += len(steps)
+        self._compiled += 1 + len(steps)
         return compiled(steps) if self._compiled <= MOST_COMPILED else record(steps)
 
     def skip(self, kind: Type) -> Skip:

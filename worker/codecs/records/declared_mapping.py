@@ -65,6 +65,13 @@ def key_of(key: str | None) -> Path | None:
     return None if key is None else _one_value("[records] key", key)
 
 
+class _Kinds(list[Any]):
+    """Values among which true is not 1, as it is for Python."""
+
+    def __contains__(self, kind: object) -> bool:
+        return any(kind == each and isinstance(kind, bool) is isinstance(each, bool) for each in self)
+
+
 def kinds_of(only: Mapping[str, Any]) -> dict[Path, list[Any]]:
     """The values of the fields that tell which records count."""
     return {_one_value("[records] only", name): _values(name, given) for name, given in only.items()}
@@ -82,7 +89,7 @@ def _values(name: str, given: object) -> list[Any]:
     values = given if isinstance(given, list | tuple) else [given]
     if not values or not all(isinstance(value, bool | int | float | str) for value in values):
         raise BadConfiguration(f'[records] only: {name} must have a list of values, such as {{ type = ["payment"] }}')
-    return list(values)
+    return list(values) if all(isinstance(value, str) for value in values) else _Kinds(values)
 
 
 def kept_fields(keep: object) -> dict[str, Path]:

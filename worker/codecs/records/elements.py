@@ -53,9 +53,10 @@ class Element:
     @property
     def wish(self) -> Wish:
         """The field with one such value; a value in an array may be null where it may be missing."""
+        names = self.source.names or ()
         if self.may_miss and self.source.path.steps[-1] == EACH:
-            return Wish(self.source.path, self.type | None)
-        return Wish(self.source.path, self.type, None if self.may_miss else REQUIRED)
+            return Wish(self.source.path, self.type | None, names=names)
+        return Wish(self.source.path, self.type, None if self.may_miss else REQUIRED, names=names)
 
     def array(self, values: Values, faults: Faults) -> Array:
         """The elements, of shape (n,); the index of each wrong value is in `faults` then, and its element is any."""

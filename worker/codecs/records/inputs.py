@@ -206,12 +206,12 @@ class Nested(Input):
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        path, wanted, _ = self._element.wish
+        path, wanted, *_, names = self._element.wish
         if self._element.may_miss:
             wanted |= None
         for _ in self.spec.dims:
             wanted = list[wanted]  # type: ignore[valid-type]  # made at run time
-        return [Wish(path, wanted)]
+        return [Wish(path, wanted, dims=self.spec.dims, names=names)]
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         path = self._element.source.path

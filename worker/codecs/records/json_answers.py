@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, unfit
+from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, unfit, wrong_one
 from worker.codecs.records.avro_schema import called
 from worker.codecs.records.framing import frame
 from worker.core.failures import Reject
@@ -72,19 +72,12 @@ class JsonAnswerWriter:
         try:
             return [self._head + _encode(answer) for answer in answers]
         except _UNFIT:
-            raise self._unfit(columns) from None
+            wrong = wrong_one(self._names, columns, lambda _, value: _encode(value), _UNFIT)
+            raise unfit(wrong, self._kept) from None
 
     def error(self, message: str) -> bytes:
         """The answer to a wrong record."""
         return self._head + _encode({ERROR: message})
-
-    def _unfit(self, columns: Sequence[Sequence[Any]]) -> Reject:
-        for name, column in zip(self._names[:-1], columns, strict=False):
-            try:
-                _encode(column)
-            except _UNFIT:
-                return unfit(name, self._kept)
-        return unfit(self._names[-1], self._kept)
 
 
 def _type_of(field: AnswerField) -> dict[str, Any]:

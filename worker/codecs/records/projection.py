@@ -8,7 +8,7 @@ with 11 wanted fields in 1.0 µs, where orjson makes a dict of all fields in 2.3
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, chain, pairwise
@@ -55,12 +55,15 @@ REQUIRED: Any = msgspec.NODEFAULT
 class Wish(NamedTuple):
     """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
 
-    With a default of None the value may be null, too.
+    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, and the
+    `names` that alone are taken.
     """
 
     path: Path
     type: Any
     default: Any = REQUIRED
+    dims: Sequence[int | None] = ()
+    names: Collection[str] = ()
 
 
 class Projected(NamedTuple):

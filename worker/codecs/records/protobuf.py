@@ -38,6 +38,7 @@ from worker.codecs.records.wanted import (
     Wanted,
     below,
     below_each,
+    unreadable,
     wanted_of,
     within,
 )
@@ -54,10 +55,14 @@ _MOST_DIGITS = 1_000
 # Bytes in fields that the schema lacks, up to which they are judged: a MiB of them are 350,000, which take 0.4 s.
 _MOST_UNKNOWN = 65_536
 _ERRORS = (Unreadable, OverflowError, InvalidOperation)
+_WHY: Mapping[type[Exception], str] = {
+    OverflowError: "expected an instant of the years 1 to 9999",
+    InvalidOperation: "expected a decimal",
+}
 
 
 def _why(error: Exception) -> str:
-    return "expected an instant of the years 1 to 9999" if isinstance(error, OverflowError) else "expected a decimal"
+    return _WHY.get(type(error), "expected a Protobuf message")
 
 
 class ProtobufRecords:
@@ -82,10 +87,8 @@ class ProtobufRecords:
                 raise Unreadable(f"expected at most {self._most_bytes} bytes of messages with so many fields")
             parsed = message.FromString(value[start:])
             return take(parsed if len(value) <= _MOST_UNKNOWN else _cheaply_judged(parsed))  # type: ignore[no-any-return]  # a dict
-        except DecodeError:
-            raise self._refused(Unreadable("expected a Protobuf message")) from None
-        except _ERRORS as error:
-            raise self._refused(error) from None
+        except (DecodeError, *_ERRORS) as error:
+            raise Reject(f"{unreadable(error, _why)} (Protobuf, {self._name})") from None
 
     def _place(self, value: bytes, frame: Frame) -> tuple[tuple[int, ...], int]:
         """The place of the message in the schema, and where it begins."""
@@ -105,10 +108,6 @@ class ProtobufRecords:
         if made is None:
             raise Unreadable("nested too deeply")
         return made
-
-    def _refused(self, error: Exception) -> Reject:
-        wrong = error if isinstance(error, Unreadable) else Unreadable(_why(error))
-        return Reject(f"{wrong} (Protobuf, {self._name})")
 
 
 def _place_at(value: bytes, at: int) -> tuple[tuple[int, ...], int]:

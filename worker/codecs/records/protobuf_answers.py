@@ -20,11 +20,10 @@ from google.protobuf.descriptor_pb2 import (
 )
 from google.protobuf.message_factory import GetMessageClass
 
-from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, refuse, unfit
+from worker.codecs.records.answer_fields import ERROR, AnswerField, Kept, refuse, unfit, wrong_one
 from worker.codecs.records.framing import frame
 from worker.codecs.records.protobuf import value_of
 from worker.codecs.records.protobuf_schema import ProtobufSchema
-from worker.core.failures import Reject
 from worker.core.schemas import RegisteredSchema, SchemaType
 
 _Field = FieldDescriptorProto
@@ -100,21 +99,13 @@ class ProtobufAnswerWriter:
                 for values in zip(*columns, strict=True)
             ]
         except _UNFIT:
-            raise self._unfit(columns) from None
+            wrong = wrong_one(names, columns, lambda name, value: message(**{name: value}), _UNFIT)
+            raise unfit(wrong, self._kept) from None
 
     def error(self, message: str) -> bytes:
         """The answer to a wrong record."""
         written: bytes = self._message(**{ERROR: message}).SerializeToString()
         return self._head + written
-
-    def _unfit(self, columns: Sequence[Sequence[Any]]) -> Reject:
-        for name, column in zip(self._names[:-1], columns, strict=False):
-            try:
-                for value in column:
-                    self._message(**{name: value})
-            except _UNFIT:
-                return unfit(name, self._kept)
-        return unfit(self._names[-1], self._kept)
 
 
 def _add(message: DescriptorProto, field: FieldDescriptorProto) -> None:

@@ -44,8 +44,8 @@ def record_schema(fields: Iterable[Wish]) -> Schema:
 def _schema(place: _Place) -> Schema | bool:
     if any(wish.default is msgspec.UNSET for wish in place.wishes):
         return False
-    own = [wish.type for wish in place.wishes if wish.type not in _ANYTHING]
-    schema = _below(place) or (_of_type(own[0]) if own else {})
+    own = [wish for wish in place.wishes if wish.type not in _ANYTHING]
+    schema = _below(place) or (_of_value(own[0]) if own else {})
     return schema if place.is_required or not schema else {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -60,10 +60,16 @@ def _below(place: _Place) -> Schema:
     return {"type": "object"} | ({"required": required} if required else {}) | {"properties": properties}
 
 
-def _of_type(kind: Any) -> Schema:
-    """The schema of a type that msgspec judges by. A decimal may be a number there, too."""
-    schema: Schema = msgspec.json.schema(kind)
-    return _with_decimals(schema)
+def _of_value(wish: Wish) -> Schema:
+    """The schema of a value that msgspec judges by its type. A decimal may be a number there, too."""
+    schema: Schema = _with_decimals(msgspec.json.schema(wish.type))
+    inner = schema
+    for dim in wish.dims:
+        inner.update({} if dim is None else {"minItems": dim, "maxItems": dim})
+        inner = inner["items"]
+    if wish.names and "type" in inner:
+        inner["enum"] = list(wish.names)
+    return schema
 
 
 def _with_decimals(schema: Schema) -> Schema:

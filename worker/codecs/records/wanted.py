@@ -6,10 +6,10 @@ The empty path means all that stands there.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
 
 EACH = "*"
+Why = Callable[[Exception], str]
 Wanted = frozenset[tuple[str, ...]]
 WHOLE: Wanted = frozenset({()})
 
@@ -69,9 +69,13 @@ class Budget:
             raise Unreadable(f"expected at most {MOST_VALUES:,} values in the arrays and maps of a record")
 
 
-def within(step: str, error: Exception, why: Any) -> Unreadable:
-    """The error, seen from one step above. `why` tells the reason of an error that is no `Unreadable` yet."""
-    if not isinstance(error, Unreadable):
-        error = Unreadable(why(error))
-    error.steps.append(step)
-    return error
+def unreadable(error: Exception, why: Why) -> Unreadable:
+    """The error as one of a value; `why` tells the reason of one that is no `Unreadable` yet."""
+    return error if isinstance(error, Unreadable) else Unreadable(why(error))
+
+
+def within(step: str, error: Exception, why: Why) -> Unreadable:
+    """The error, seen from one step above."""
+    wrong = unreadable(error, why)
+    wrong.steps.append(step)
+    return wrong

@@ -186,17 +186,19 @@ class Parted(NamedTuple):
 def parted(batch: Batch, failure: RunFailure) -> Parted:
     """The batch in parts. A record with several rows is refused for its first fault, and runs again for a row left.
 
-    Rows that the batch does not have are ignored. Arrays are copies.
+    Rows that the batch does not have are ignored, and so are outputs that have not as many rows as they should. Arrays
+    are copies.
     """
     owner, rows = _owners(batch.chunks), range(batch.rows)
     why = {int(owner[row]): failure.faults[row] for row in sorted(failure.faults.keys() & rows, reverse=True)}
     records = records_of(batch.chunks)
     refused = [refusal(*records[at], why[at].code, why[at].message) for at in sorted(why)]
-    if failure.outputs is None:
+    gone = {*failure.faults, *failure.left}
+    ran = [row for row in rows if row not in gone]
+    if failure.outputs is None or any(output.shape[:1] != (len(ran),) for output in failure.outputs):
         return Parted(None, (), _without(batch, owner, why), refused)
     again = {int(owner[row]) for row in {*failure.left} & {*rows}} - why.keys()
-    gone = {*failure.faults, *failure.left}
-    taken = ~np.isin(owner[[row for row in rows if row not in gone]], [*why, *again])
+    taken = ~np.isin(owner[ran], [*why, *again])
     outputs = failure.outputs if taken.all() else [output[taken] for output in failure.outputs]
     rest = _without(batch, owner, set(range(len(records))) - again)
     return Parted(_without(batch, owner, {*why, *again}), outputs, rest, refused)

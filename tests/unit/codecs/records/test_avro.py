@@ -369,6 +369,7 @@ def test_records_in_records_of_their_own_kind_are_counted() -> None:
 
 
 BAD_SCHEMAS = [
+    '{"type":"record","name":"int","fields":[]}',
     "",
     "[" * 100_000,
     "7",

@@ -466,6 +466,13 @@ def test_records_of_other_kinds_are_passed_over() -> None:
     assert (mapped.good, mapped.passed_over, sorted(mapped.faults)) == ([0], [1, 3, 5], [2, 4])
 
 
+def test_true_is_another_kind_than_1() -> None:
+    """As it is in JSON; 1.0 is 1."""
+    values = [{"x": 1, "n": kind} for kind in (1, 1.0, True, 0, False, "1")]
+    assert read(mapping(only={"n": 1}), *values).good == [0, 1]
+    assert read(mapping(only={"n": [True, 0]}), *values).good == [2, 3]
+
+
 def test_what_is_around_a_value_may_tell_its_kind() -> None:
     """A header, of JSON and of texts. A record without it is of another kind, and so is one whose text is none."""
 

@@ -22,12 +22,15 @@ INPUTS = (
     TensorSpec("prices", "FP64", (None,)),
     TensorSpec("parts", "FP32", (2,)),
     TensorSpec("since", "INT64", ()),
+    TensorSpec("channel", "INT64", ()),
+    TensorSpec("grid", "FP32", (None, 2)),
 )
 ENTRIES: dict[str, Any] = {
     "country": {"field": "customer.country", "default": "none"},
     "price": {"field": "price", "as": "decimal"},
     "prices": {"field": "items[*].price", "as": "decimal", "default": 0},
     "since": {"field": "customer.since", "as": "ms"},
+    "channel": {"field": "channel", "names": ["web", "app"], "default": "web"},
 }
 GOOD: dict[str, Any] = {
     "amount": 1,
@@ -36,6 +39,8 @@ GOOD: dict[str, Any] = {
     "price": "1.10",
     "items": [{"price": 1.5}, {"price": None}],
     "parts": [1, 2.5],
+    "channel": "app",
+    "grid": [[1, 2], [3, 4], [5, 6]],
     "more": {},
 }
 SIGNATURE = Signature("m", "1", INPUTS, (TensorSpec("score", "FP32", ()),))
@@ -77,6 +82,11 @@ def test_a_good_record_is_taken() -> None:
         ({"items": [{}]}, True),
         ({"items": None}, False),
         ({"parts": [1, "2"]}, False),
+        ({"parts": [1, 2, 3]}, False),
+        ({"channel": "phone"}, False),
+        ({"channel": None}, True),
+        ({"grid": [[1, 2]]}, True),
+        ({"grid": [[1, 2], [3]]}, False),
     ],
 )
 def test_schema_and_mapping_judge_alike(change: dict[str, Any], is_good: bool) -> None:  # noqa: FBT001  # a case
