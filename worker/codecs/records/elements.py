@@ -222,13 +222,13 @@ class Element:
             pass
         read: list[datetime | None] = []
         for at, value in enumerate(values):
-            read.append(_instant_of(value))
+            read.append(as_instant(value))
             if read[-1] is None and (value is not None or not self.may_miss):
                 faults[at] = self.expected
         return read
 
 
-def _instant_of(value: Any) -> datetime | None:
+def as_instant(value: Any) -> datetime | None:
     """The instant of a text, an instant or a day; None for anything else."""
     for kind in (datetime, date):
         try:
