@@ -456,7 +456,7 @@ class FakeLanes:
         self._spared: set[int] = set()  # batches that ran alone when their host was killed, by identity
         self._turn = 0  # batches that may go before the next one that runs alone
         self._home: list[Finished] = []
-        self._batches_out = self._probes_out = 0
+        self._batches_out = self._probes_out = self._giving_way_out = 0
         self.began: list[tuple[Batch, float]] = []
         self.ran: list[Batch] = []
         self.probes = 0
@@ -468,7 +468,7 @@ class FakeLanes:
 
     @property
     def in_flight(self) -> int:
-        return self._batches_out - len(self._alone) - len(self._giving_way)
+        return self._batches_out - len(self._alone) - self._giving_way_out
 
     @property
     def is_busy(self) -> bool:
@@ -486,6 +486,7 @@ class FakeLanes:
         self._waiting.extendleft(reversed([half for half in halves if not (half.is_alone or half.gives_way)]))
         self._alone += [half for half in halves if half.is_alone]
         self._giving_way += [half for half in halves if half.gives_way]
+        self._giving_way_out += sum(half.gives_way for half in halves)
         self._start()
 
     def probe(self) -> None:
@@ -505,6 +506,7 @@ class FakeLanes:
                 self._probes_out -= 1
             else:
                 self._batches_out -= 1
+                self._giving_way_out -= finished.batch.gives_way
         return home
 
     def kill_host(self, why: str) -> Sequence[Batch]:

@@ -30,10 +30,6 @@ from worker.settings import ModelSettings, RecordsSettings, Settings
 _READERS: Mapping[str, ReaderOf | None] = {"json": from_json, "registry": from_objects, "text": None, "bytes": None}
 
 
-# The schema of a subject's answers with its id, for a worker that would write this one.
-AnswerSchemas = Callable[[str, RegisteredSchema], RegisteredSchema]
-
-
 class RecordSections(Protocol):
     """The sections that a mapping is made of."""
 
@@ -53,16 +49,16 @@ class RecordParts(NamedTuple):
 
 
 def record_parts(
-    settings: Settings, signature: Signature, closing: ExitStack, of_answers: AnswerSchemas | None = None
+    settings: Settings, signature: Signature, closing: ExitStack, *, is_trial: bool = False
 ) -> RecordParts:
     """The parts for records of this signature. Raises `BadConfiguration`.
 
-    A registry is asked for the schemas of the topics, and given that of the answers, before the first record; or
-    `of_answers` gives the schema of a subject's answers.
+    A registry is asked for the schemas of the topics, and given that of the answers, before the first record; in a
+    trial it is asked whether it would take that.
     """
     skips_null = settings.kafka.null_value == "skip"
     if settings.records is not None and settings.records.encoding == "registry":
-        return _with_schemas(settings, settings.records, signature, closing, of_answers, skips_null=skips_null)
+        return _with_schemas(settings, settings.records, signature, closing, is_trial=is_trial, skips_null=skips_null)
     mapping = record_mapping(settings, signature, skips_null=skips_null)
     return RecordParts() if mapping is None else RecordParts(forms_of(mapping), mapping)
 
@@ -109,8 +105,8 @@ def _with_schemas(  # what `record_parts` has
     records: RecordsSettings,
     signature: Signature,
     closing: ExitStack,
-    of_answers: AnswerSchemas | None,
     *,
+    is_trial: bool,
     skips_null: bool,
 ) -> RecordParts:
     """The parts for records whose schema is in a registry. The answers are in the same encoding, unless it is set."""
@@ -140,7 +136,7 @@ def _with_schemas(  # what `record_parts` has
     mapping = _mapping(records, settings.model, signature, skips_null=skips_null)
     subject = f"{settings.kafka.response_topic}-value"
     form = _form_with_schema(
-        record, signature, mapping, records.functions, partial(of_answers or registry.of_answers, subject)
+        record, signature, mapping, records.functions, partial(registry.of_answers, subject, is_trial=is_trial)
     )
     return RecordParts(lambda _: form, mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
 

@@ -191,7 +191,10 @@ class Lanes(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """The number of batches submitted and not yet fetched by `finished`, without probes."""
+        """The number of batches submitted and not yet fetched by `finished`.
+
+        Probes do not count, nor batches that let others go first.
+        """
 
     @property
     def more_ahead(self) -> int:

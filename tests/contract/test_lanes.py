@@ -70,6 +70,20 @@ def numbers(home: Sequence[Finished]) -> list[int]:
     return [-1 if f.batch is None else int(f.batch.feeds["x"][0, 0]) for f in home]
 
 
+def test_a_batch_that_gives_way_is_behind_others_and_takes_no_place(steered: Lanes | Hosts) -> None:
+    """The loop hands out another as if it were not there."""
+    steered.lanes.submit(batch(0))
+    steered.lanes.resubmit([batch(10)._replace(gives_way=True)])
+    steered.lanes.submit(batch(1))
+    assert steered.lanes.in_flight == 2
+    assert steered.lanes.is_busy
+    for _ in range(3):
+        steered.runner.permits.put(None)
+
+    assert sorted(numbers(steered.fetch(3))) == [0, 1, 10]
+    assert steered.lanes.in_flight == 0
+
+
 def test_batches_start_in_the_order_submitted(steered: Lanes | Hosts) -> None:
     """They also come back with their outputs and their run times."""
     for number in range(5):

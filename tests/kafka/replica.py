@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -222,8 +223,11 @@ class Replica:
     @property
     def children(self) -> Sequence[int]:
         """The ids of its child processes, ended ones that it has not waited for included (Linux)."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
-        return [int(child) for task in tasks for child in task.read_text().split()]
+        found: list[int] = []
+        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with suppress(FileNotFoundError):  # of a thread that has ended meanwhile
+                found += map(int, task.read_text().split())
+        return found
 
     @property
     def host(self) -> int:

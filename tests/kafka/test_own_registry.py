@@ -91,7 +91,7 @@ def test_our_registry_is_one_to_the_official_client(guarded: Place) -> None:
     with guarded.theirs() as theirs:
         number = theirs.register_schema("types", Schema(json.dumps(AVRO), "AVRO"))
         other = theirs.register_schema(
-            "payments", Schema("[]", "JSON", [SchemaReference(name="t", subject="types", version=1)])
+            "payments", Schema("[]", "AVRO", [SchemaReference(name="t", subject="types", version=1)])
         )
         latest = theirs.get_latest_version("types")
         assert latest.guid is not None

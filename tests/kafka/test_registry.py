@@ -125,12 +125,14 @@ def test_answers_are_registered_once_and_may_be_changed_only_compatibly(
 ) -> None:
     """The registry holds a new schema of answers against the earlier ones, as it is set there."""
     subject = fresh("scores")
+    opened().of_answers(subject, RegisteredSchema(None, None, "AVRO", record_of("other")), is_trial=True)
     first = opened().of_answers(subject, RegisteredSchema(None, None, "AVRO", record_of("score")))
     theirs.set_compatibility(subject, "FULL")
 
     again = opened().of_answers(subject, RegisteredSchema(None, None, "AVRO", record_of("score")))
-    with pytest.raises(BadConfiguration, match=f"WORKER_REGISTRY__REGISTER: {subject} does not take the schema"):
-        opened().of_answers(subject, RegisteredSchema(None, None, "AVRO", record_of("other")))
+    for is_trial in (True, False):
+        with pytest.raises(BadConfiguration, match=f"WORKER_REGISTRY__REGISTER: {subject} does not take the schema"):
+            opened().of_answers(subject, RegisteredSchema(None, None, "AVRO", record_of("other")), is_trial=is_trial)
 
     assert again == first
     assert theirs.get_versions(subject) == [1]

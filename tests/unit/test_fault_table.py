@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 WORKER = TESTS.parent / "worker"
-FAULTS = range(1, 45)
+FAULTS = range(1, 46)
 _ROW = re.compile(r"^\| (\d+) \| [^|]+ \| [SMK ]+ \| ([^|]+) \|$", re.MULTILINE)
 _NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 ROWS = [(int(number), where) for number, where in _ROW.findall((TESTS / "README.md").read_text())]

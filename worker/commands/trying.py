@@ -27,11 +27,11 @@ Example = Mapping[str, tuple[Headers, bytes]]
 def look_at_mapping(model: Model, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
     """Judge the mapping of records. Returns what answers records by it; `closing` closes it.
 
-    It makes the schema of a registry's answers, and does not register it.
+    A registry is asked whether it would take the schema of the answers, and does not get it.
     """
 
     def parts_of(signature: Signature) -> RecordParts:
-        return record_parts(settings, signature, closing, lambda _, wanted: wanted._replace(id=0))
+        return record_parts(settings, signature, closing, is_trial=True)
 
     try:
         scorer = Scorer(hosted(settings, closing) if wants_host(settings) else model, settings, parts_of)

@@ -96,7 +96,7 @@ class ThreadLane:
         self._done: deque[Finished] = deque()
         self._knock = Lock()
         self._knock.acquire()
-        self._batches_out = self._probes_out = 0
+        self._batches_out = self._probes_out = self._giving_way = 0
         self._dead: BaseException | None = None
         self._began: float | None = None
         # A daemon: a run that hangs must not keep a process alive that has decided to end.
@@ -105,8 +105,8 @@ class ThreadLane:
 
     @property
     def in_flight(self) -> int:
-        """Batches submitted and not yet fetched by `finished`; probes are not counted."""
-        return self._batches_out
+        """Batches submitted and not yet fetched by `finished`, without probes and batches that give way."""
+        return self._batches_out - self._giving_way
 
     @property
     def is_busy(self) -> bool:
@@ -130,7 +130,9 @@ class ThreadLane:
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order; those that give way at its end."""
         self._waiting.extendleft(reversed([half for half in halves if not half.gives_way]))
-        self._waiting.extend([half for half in halves if half.gives_way])
+        behind = [half for half in halves if half.gives_way]
+        self._waiting.extend(behind)
+        self._giving_way += len(behind)
         self._batches_out += len(halves)
         for _ in halves:
             self._tokens.put(None)
@@ -160,6 +162,7 @@ class ThreadLane:
         probes = sum(finished.batch is None for finished in done)
         self._probes_out -= probes
         self._batches_out -= len(done) - probes
+        self._giving_way -= sum(finished.batch is not None and finished.batch.gives_way for finished in done)
         return done
 
     def close(self, timeout: float) -> bool:

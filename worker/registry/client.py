@@ -76,6 +76,17 @@ class RegistryClient:
             found = self._client.register_schema_full_response(subject, _plain(schema))
         return schema._replace(id=found.schema_id, guid=found.guid)
 
+    def tried(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
+        """Ask whether the subject would take the schema, which gets the id 0. Raises as `register` does."""
+        try:
+            with _translated():
+                fits = self._client.test_compatibility(subject, _plain(schema))
+        except NotInRegistry:  # the subject has no schema yet
+            fits = True
+        if not fits:
+            raise NotTaken("it does not fit the newest one there")
+        return schema._replace(id=0)
+
     def looked_up(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """Find the schema among those of the subject. Raises `NotInRegistry` and `RegistryAway`."""
         with _translated():
@@ -102,7 +113,9 @@ class RegistryClient:
         kind = next((each for each in TYPES if each == (schema.schema_type or "AVRO")), None)
         if kind is None:
             raise NotReadable(f"is of type {schema.schema_type}, which is none of {', '.join(TYPES)}")
-        given = RegisteredSchema(number, guid, kind, schema.schema_str or "", tuple(self._referred(schema, set())))
+        # JSON is read without its schema.
+        references = () if kind == "JSON" else tuple(self._referred(schema, set()))
+        given = RegisteredSchema(number, guid, kind, schema.schema_str or "", references)
         return self._compiler.compiled(given, patience)
 
     def _referred(self, schema: Schema, met: set[str]) -> Iterator[NamedReference]:

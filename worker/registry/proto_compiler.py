@@ -24,6 +24,9 @@ from worker.registry.verdicts import MOST_SAID, NoCompiler, NotReadable, Registr
 MEMORY = "/dev/shm"  # noqa: S108  # folders in it have random names
 MOST_SECONDS = 60.0  # of a process, which a busy machine may let wait
 MOST_RUNS = 4  # processes at a time
+# Seconds until a text that took all its time is tried again: its publisher could have the worker compile for ever.
+REST = 600.0
+COSTLY = "takes too long, or too much memory, to compile"
 MOST_TEXT = 2**20  # characters of a schema with its imports
 # It imports from where we do, and not from the folder that we stand in.
 PROGRAM = "import sys; sys.path[:] = {}; from worker.registry.protoc import main; main()"
@@ -33,11 +36,16 @@ _PLACE = re.compile(r"^(\d+)(?=:\d+:\d+: )")  # of an error: the file's number, 
 _WARNING = re.compile(r"WARNING:|W\d{4} |.*:\d+: warning: |$")
 
 
+# The number and the GUID of a schema.
+_Name = tuple[int | None, str | None]
+
+
 class ProtoCompiler:
     """Owns the processes that compile, until each has been asked for its result. Any thread may ask, one at a time."""
 
     def __init__(self) -> None:
-        self._runs: dict[RegisteredSchema, _Run] = {}
+        self._runs: dict[_Name, _Run] = {}
+        self._costly: dict[_Name, float] = {}  # until when each is not tried again
 
     def compiled(self, schema: RegisteredSchema, patience: float) -> RegisteredSchema:
         """The schema with descriptors in the place of its texts.
@@ -45,16 +53,22 @@ class ProtoCompiler:
         Raises `StillCompiling` after `patience` seconds, and at once if it is asked again. Raises `NotReadable` if the
         compiler refuses it, and `RegistryAway`.
         """
-        run = self._runs.get(schema)
+        name, now = (schema.id, schema.guid), time.monotonic()
+        if now < self._costly.get(name, now):
+            raise NotReadable(COSTLY)
+        run = self._runs.get(name)
         if run is not None:
             patience = 0.0
         elif (given := _sources(schema)) is not None:
-            run = self._started(schema, given)
+            run = self._started(name, given)
         else:
             return schema
         if not run.is_over(patience):
             raise StillCompiling("the .proto text of a schema is being compiled")
-        del self._runs[schema]
+        del self._runs[name]
+        if run.is_costly:
+            self._costly = {known: until for known, until in self._costly.items() if now < until}
+            self._costly[name] = now + REST
         try:
             return compiled(schema, run.descriptors())
         finally:
@@ -66,7 +80,7 @@ class ProtoCompiler:
             run.end()
         self._runs.clear()
 
-    def _started(self, schema: RegisteredSchema, given: Sources) -> _Run:
+    def _started(self, name: _Name, given: Sources) -> _Run:
         if find_spec("grpc_tools") is None:
             raise NoCompiler(
                 "the registry has the .proto text of a schema, and no compiler is installed: pip install "
@@ -75,7 +89,7 @@ class ProtoCompiler:
         if len(self._runs) >= MOST_RUNS:
             raise StillCompiling("other schemas are being compiled")
         try:
-            run = self._runs[schema] = _Run(given)
+            run = self._runs[name] = _Run(given)
         except OSError as error:
             raise RegistryAway(f"protoc does not start: {error}") from error
         return run
@@ -110,12 +124,16 @@ class _Run:
             self._process.wait(patience)
         return self._process.returncode is not None or time.monotonic() >= self._until
 
+    @property
+    def is_costly(self) -> bool:
+        """True if the process was ended by its limits, or has had all its time."""
+        return self._process.returncode is None or self._process.returncode < 0
+
     def descriptors(self) -> bytes:
         """The set of descriptors. Raises `NotReadable`."""
-        status = self._process.returncode
-        if status is None or status < 0:
-            raise NotReadable("takes too long, or too much memory, to compile")
-        if status:
+        if self.is_costly:
+            raise NotReadable(COSTLY)
+        if self._process.returncode:
             raise NotReadable(f"cannot be compiled: {self._why()}")
         return self._path("made").read_bytes()
 

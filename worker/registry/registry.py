@@ -47,14 +47,17 @@ class Registry:
             self._files.keep(found.id, found)
         return found
 
-    def of_answers(self, subject: str, wanted: RegisteredSchema) -> RegisteredSchema:
+    def of_answers(self, subject: str, wanted: RegisteredSchema, *, is_trial: bool = False) -> RegisteredSchema:
         """The schema of this subject's answers, with its id.
 
-        It is registered if it is not there; with `register` off it must be there. Raises `BadConfiguration`.
+        It is registered if it is not there, or in a trial has the id 0 if it could be; with `register` off it must be
+        there. Raises `BadConfiguration`.
         """
-        ask = self._client.register if self._registers else self._client.looked_up
+        is_trial = is_trial and self._registers
+        ask = self._client.tried if is_trial else self._client.register if self._registers else self._client.looked_up
+        what = f"{'trial of ' if is_trial else ''}{wanted.type} answers of {subject}: {wanted.text}"
         try:
-            return self._said(f"{wanted.type} answers of {subject}: {wanted.text}", lambda: ask(subject, wanted))
+            return self._said(what, lambda: ask(subject, wanted))
         except NotTaken as refused:
             raise BadConfiguration(
                 f"WORKER_REGISTRY__REGISTER: {subject} does not take the schema of the answers: {refused}; change "

@@ -185,7 +185,8 @@ def test_of_a_registry_the_schemas_are_asked_and_none_is_registered(
 ) -> None:
     """The answers are written by the schema that a worker would register; a record of an unknown one is refused."""
     newest = "/subjects/payments-value/versions/latest"
-    script = ScriptedRegistry({newest: schema_page(id=7, version=1), "/schemas/ids/8": ABSENT})
+    trial = f"/compatibility/subjects/{LEAST['WORKER_KAFKA__RESPONSE_TOPIC']}-value/versions/latest"
+    script = ScriptedRegistry({newest: schema_page(id=7, version=1), "/schemas/ids/8": ABSENT, trial: ABSENT})
 
     def opened(given: RegistrySettings) -> Registry:
         registry = Registry(given)
@@ -213,7 +214,7 @@ def test_of_a_registry_the_schemas_are_asked_and_none_is_registered(
     assert isinstance(refused, Rejection)
     assert "8" in refused.message
     assert report.records["answer"] == "y FP64[batch]"
-    assert not [request for request in script.asked if request.method != "GET"]
+    assert {request.url.path for request in script.asked if request.method == "POST"} == {trial}
 
 
 def test_a_mapping_that_no_model_can_serve_is_a_problem(settings: Settings) -> None:

@@ -64,6 +64,15 @@ def test_a_schema_whose_reference_is_not_there_is_not_there() -> None:
         client.schema(7)
 
 
+def test_what_a_json_schema_refers_to_is_not_asked_for() -> None:
+    """Records in JSON are read without their schema, so nothing is wrong with them where a reference is gone."""
+    page = schema_page("{}", schemaType="JSON", references=[{"name": "a", "subject": "a", "version": 1}])
+    registry = ScriptedRegistry({"/schemas/ids/7": page})
+
+    assert registry.client().schema(7) == RegisteredSchema(7, None, "JSON", "{}")
+    assert registry.paths == ["/schemas/ids/7"]
+
+
 def test_a_schema_that_refers_to_too_many_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reference costs a question, and publishers choose the schemas."""
     monkeypatch.setattr(rooms_client, "MOST_REFERENCES", 2)

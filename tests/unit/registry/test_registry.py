@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.registry.scripted import ABSENT, PAYMENT, ScriptedRegistry, away, schema_page, settings
+from tests.unit.registry.scripted import ABSENT, PAYMENT, Answer, ScriptedRegistry, away, schema_page, settings
 from worker.core.failures import BadConfiguration
 from worker.core.schemas import RegisteredSchema
 from worker.registry import proto_compiler
@@ -18,6 +19,7 @@ OURS = RegisteredSchema(None, None, "AVRO", '{"type": "record", "name": "Score",
 NEWEST = "/subjects/payments-value/versions/latest"
 REGISTER = "/subjects/scores-value/versions"
 LOOK_UP = "/subjects/scores-value"
+TRIAL = "/compatibility/subjects/scores-value/versions/latest"
 
 Opening = Callable[..., Registry]
 
@@ -119,6 +121,23 @@ def test_an_incompatible_schema_of_answers_ends_the_start(script: ScriptedRegist
 
     with pytest.raises(BadConfiguration, match=r"scores-value does not take .*: field score was removed; change"):
         opened().of_answers("scores-value", OURS)
+
+
+@pytest.mark.parametrize(("page", "is_taken"), [
+    ((200, {"is_compatible": True}), True),
+    ((200, {"is_compatible": False}), False),
+    (ABSENT, True),
+])  # fmt: skip
+def test_a_trial_asks_whether_the_schema_of_answers_would_be_taken(
+    script: ScriptedRegistry, opened: Opening, page: Answer, *, is_taken: bool
+) -> None:
+    """Nothing is registered; a subject without a schema takes any."""
+    script.pages[TRIAL] = page
+
+    with nullcontext() if is_taken else pytest.raises(BadConfiguration, match="does not fit the newest one there; ch"):
+        assert opened().of_answers("scores-value", OURS, is_trial=True) == OURS._replace(id=0)
+
+    assert script.paths == [TRIAL]
 
 
 def test_a_login_that_is_refused_ends_the_start(script: ScriptedRegistry, opened: Opening, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ numpy, and for each value only if the column has a wrong one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ Faults = dict[int, str]
 Values = Sequence[Any]
 
 _INT64 = np.iinfo(np.int64)
+_MIDNIGHT = time()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _INSTANT = "an instant such as 2026-01-31T12:00:00Z"
@@ -216,26 +218,26 @@ class Element:
 
     def _read_instants(self, values: Values, faults: Faults) -> Values:
         """The instants of texts in ISO 8601, and of instants and days of other encodings. A day begins at midnight."""
-        try:
-            return msgspec.convert(values, list[datetime | None] if self.may_miss else list[datetime])
-        except msgspec.ValidationError:
-            pass
-        read: list[datetime | None] = []
-        for at, value in enumerate(values):
-            read.append(_instant_of(value))
-            if read[-1] is None and (value is not None or not self.may_miss):
+        read = _converted(values, list[datetime | None], list[date | None])
+        if read is None:
+            read = [as_instant(value) for value in values]
+        for at, (value, instant) in enumerate(zip(values, read, strict=True)):
+            if instant is None and (value is not None or not self.may_miss):
                 faults[at] = self.expected
-        return read
+        return [datetime.combine(each, _MIDNIGHT) if type(each) is date else each for each in read]
 
 
-def _instant_of(value: Any) -> datetime | None:
-    """The instant of a text, an instant or a day; None for anything else."""
-    for kind in (datetime, date):
-        try:
-            found = msgspec.convert(value, kind)
-        except msgspec.ValidationError:
-            continue
-        return found if isinstance(found, datetime) else datetime.combine(found, time())
+def as_instant(value: Any) -> date | None:
+    """The instant or the day that this is, or that a text says; None for anything else."""
+    found: date | None = _converted(value, datetime, date)
+    return found
+
+
+def _converted(value: Any, *kinds: Any) -> Any:
+    """The value as the first of these types that it fits; None if it fits none."""
+    for kind in kinds:
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(value, kind)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ _TYPES: Mapping[str, str] = {
     "BYTES": "string",
 }
 _DEFINITIONS = ("definitions", "$defs")
+# A reference to what the answer's schema does not have: another schema, or another place in the record's.
+_ELSEWHERE = re.compile(r'"\$ref": "(?!#/(?:definitions|\$defs)/)')
 _UNFIT = (TypeError, ValueError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 
@@ -33,6 +36,9 @@ class JsonAnswers:
         """A kept field of which the record's schema says nothing may be anything."""
         given = _parsed(record)
         properties = {name: _property(given, path) for name, path in kept.items()}
+        definitions = {key: given[key] for key in _DEFINITIONS if key in given}
+        if _ELSEWHERE.search(json.dumps([properties, definitions])):
+            properties, definitions = dict.fromkeys(kept, True), {}
         properties |= {field.name: _type_of(field) for field in fields}
         properties[ERROR] = {"type": "string"}
         self._names, self._kept = list(properties), kept
@@ -42,7 +48,7 @@ class JsonAnswers:
                 "title": f"{given.get('title', 'Record')}Answer",
                 "type": "object",
                 "properties": {name: _nullable(schema) for name, schema in properties.items()},
-                **{key: given[key] for key in _DEFINITIONS if key in given},
+                **definitions,
             }
         )
 

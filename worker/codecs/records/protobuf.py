@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -186,7 +186,8 @@ def _taking(
     has: Callable[[Any, str], bool],
 ) -> Take:
     """Takes fields that are as they are, and others that may be missing, or are made of what stands there."""
-    get = attrgetter(*plain) if len(plain) > 1 else lambda message: [getattr(message, name) for name in plain]
+    # Of one name it gives no tuple; `zip` leaves the second one out.
+    get = attrgetter(*(plain if len(plain) > 1 else [*plain] * 2)) if plain else lambda _: ()
 
     def take(message: Any) -> dict[str, Any]:
         unknown = UnknownFieldSet(message)
@@ -224,12 +225,13 @@ def _judge(unknown: Any, numbers: Mapping[int, str]) -> None:
 
 
 def _each(make: Take | None, values: int, budget: Budget) -> Take:
+    """A slice of the library's lists is a list, in half of the time that going over them takes."""
     if make is None:
-        return list
+        return itemgetter(slice(None))
 
     def take(items: Any) -> list[Any]:
         budget.take(len(items) * values)
-        return [make(item) for item in items]
+        return list(map(make, items[:]))
 
     return take
 

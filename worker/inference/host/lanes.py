@@ -7,10 +7,11 @@
                               └── each record ── loop       and what was not begun waits again
 
 The records of batches that a host had begun when it ended may be innocent. So each runs alone, with no other beside it,
-until the one is known that ends a host again (`loop/outcomes.py`). Other batches go on between them, so that other
-partitions wait for no more than a host's start.
+until the one is known that ends a host again (`loop/outcomes.py`). Other batches go on between them, and after a host's
+end for as long as it held them up. So other partitions wait for a host's start, and not for one after the other.
 
-Batches that give way have rows that take long, such as very large pictures. The host has one of them at a time.
+Batches that give way have rows that take long, such as very large pictures. The host has one of them at a time, while
+it has nothing else to do, or when others have had as long as the last one took.
 """
 
 from __future__ import annotations
@@ -90,9 +91,12 @@ class HostLanes:
         self._giving_way: deque[_Run] = deque()
         self._given: dict[int, _Run] = {}  # by the numbers of their jobs, in the order given
         self._turn = 0  # batches that may go before the next one that runs alone
-        self._way = 0  # or before the next one that gives way
+        self._held_up_since: float | None = None  # by the end of a host that has no successor yet
+        self._others_until = 0.0  # before any that runs alone
+        self._way_until = 0.0  # others go before those that give way
         self._done: list[Finished] = []
         self._out = 0  # batches submitted and not fetched
+        self._giving_way_out = 0  # those of them that give way
         self._outputs, self._row_bytes = 0, 0  # of the model, and the most bytes of all of them for a row so far
         self._most_room = len(heap.memory.bytes) // (2 * len(self._numbers))  # all rooms together take half at most
         self._longest = 0.0  # seconds of the longest run that succeeded
@@ -105,7 +109,7 @@ class HostLanes:
     @property
     def in_flight(self) -> int:
         """Batches submitted and not yet fetched by `finished`, without those that let others go first."""
-        return self._out - sum(run.batch is not None for run in self._alone) - len(self._giving_way)
+        return self._out - sum(run.batch is not None for run in self._alone) - self._giving_way_out
 
     @property
     def more_ahead(self) -> int:
@@ -147,7 +151,9 @@ class HostLanes:
         """
         self._out += len(halves)
         self._waiting.extendleft(reversed([_Run(half) for half in halves if not (half.is_alone or half.gives_way)]))
-        self._giving_way += [_Run(half) for half in halves if half.gives_way]
+        giving_way = [_Run(half) for half in halves if half.gives_way]
+        self._giving_way += giving_way
+        self._giving_way_out += len(giving_way)
         self._alone += [_Run(half, is_alone=True, is_after_hang=self._hung) for half in halves if half.is_alone]
         self._give()
 
@@ -167,6 +173,7 @@ class HostLanes:
         done, self._done = self._done, []
         for finished in done:
             self._out -= finished.batch is not None
+            self._giving_way_out -= finished.batch is not None and finished.batch.gives_way
         return done
 
     def close(self, timeout: float) -> None:
@@ -180,27 +187,30 @@ class HostLanes:
 
     def _give(self) -> None:
         """Give the host as many batches as it may hold."""
+        if self._held_up_since is not None and self._keeper.is_ready:
+            now = self._clock()
+            self._others_until, self._held_up_since = 2 * now - self._held_up_since, None
         while self._keeper.is_ready and (run := self._next()) is not None:
             self._send(run)
 
     def _next(self) -> _Run | None:
-        """The run that may go to the host now. Between two that run alone go as many others as a host holds."""
+        """The run that may go to the host now. Between two that run alone go others, as many as a host holds."""
         if any(run.is_alone for run in self._given.values()):
             return None
-        if self._alone and not (self._turn and self._waiting):
+        if self._alone and not (self._waiting and (self._turn or self._clock() < self._others_until)):
             if self._given:
                 return None
             self._turn = self._most
             return self._alone.popleft()
         if len(self._given) >= self._most:
             return None
-        if self._giving_way and not (self._way and self._waiting) and not any(map(_gives_way, self._given.values())):
-            self._way = self._most
-            return self._giving_way.popleft()
+        if self._giving_way and not any(map(_gives_way, self._given.values())):
+            is_idle = not self._waiting and len(self._given) < self._lanes
+            if is_idle or self._clock() >= self._way_until:
+                return self._giving_way.popleft()
         if not self._waiting:
             return None
         self._turn -= self._turn > 0
-        self._way -= self._way > 0
         return self._waiting.popleft()
 
     def _send(self, run: _Run) -> None:
@@ -260,6 +270,8 @@ class HostLanes:
         self._begun[number] = 0
         self._numbers.append(number)
         self._moved_at = self._clock()
+        if _gives_way(run):
+            self._way_until = self._moved_at + seconds
         if places is None:
             assert failure is not None
             if failure.code is Code.RESOURCE_EXHAUSTED and run.has_company:  # alone it may have enough memory
@@ -324,6 +336,7 @@ class HostLanes:
         given, self._given = self._given, {}
         self._numbers += given
         self._hung = ended.cause is HostEnd.HANG
+        self._held_up_since = self._clock()
         again: list[_Run] = []
         failure = RunFailure(f"its process {ended.why}", ended_host=True)
         for number, run in given.items():

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from functools import reduce
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from worker.codecs.records.elements import as_instant
 from worker.codecs.records.paths import EACH, Path
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record
@@ -204,11 +204,7 @@ def _kind_of_text(value: str) -> Kind:
         return Kind.DECIMAL
     if value.startswith(_IN_BASE64) and len(value) > 64:
         return Kind.PICTURE
-    try:
-        msgspec.convert(value, datetime)
-    except msgspec.ValidationError:
-        return Kind.TEXT
-    return Kind.INSTANT
+    return Kind.INSTANT if as_instant(value) is not None else Kind.TEXT
 
 
 def _leaves(

@@ -430,6 +430,19 @@ def test_protobuf_has_no_lists_of_lists() -> None:
         answer_schema(schema_of(BOXES), [AnswerField("m", "FP32", (2, 2))], {})
 
 
+@pytest.mark.parametrize("elsewhere", ["customer.json", "https://example.com/customer.json", "#/properties/other"])
+def test_a_kept_field_may_be_anything_where_its_schema_is_elsewhere(elsewhere: str) -> None:
+    """A registry takes no reference to what is not there."""
+    definitions = {"customer": {"properties": {"home": {"$ref": elsewhere}}}}
+    fields = {"id": {"type": "string"}, "customer": {"$ref": "#/definitions/customer"}}
+    schema = RECORDS["JSON"]._replace(text=json.dumps({"properties": fields, "definitions": definitions}))
+
+    text = json.loads(answer_schema(schema, FIELDS[:1], {"id": ("id",), "who": ("customer",)}).text)
+
+    assert "$ref" not in json.dumps(text)
+    assert list(text["properties"]) == ["id", "who", "score", "error"]
+
+
 def test_json_keeps_what_its_schema_says_nothing_of() -> None:
     """Such a field may be anything."""
     schema = answer_schema(

@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.chunks import chunk
-from tests.hosts import CRASH, KILLED, PATIENCE, Hosts
+from tests.hosts import CRASH, FACTS, KILLED, PATIENCE, Hosts
 from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, DeviceLost, RowFault, RunFailure
 from worker.core.records import Array, ClosedBy, HostEnd
@@ -171,19 +171,48 @@ def test_records_that_must_run_alone_do_so_and_others_go_between(hosts: Hosts) -
     assert all(max(of) < 10 for of in held if len(of) > 1)
 
 
-def test_batches_that_give_way_let_others_go_before_them(hosts: Hosts) -> None:
-    """The host has one of them at a time, so that another begins after it; between two go as many as a host holds."""
-    hosts.lanes.submit(batch(0))
-    assert hosts.began() == 0
-    hosts.lanes.resubmit([batch(number, gives_way=True) for number in (10, 11, 12)])
-    for number in range(1, 5):
+def test_after_a_hosts_end_others_have_as_long_as_it_held_them_up(hosts: Hosts) -> None:
+    """Before the next record that may end a host; or else each would cost them a start for two batches."""
+    hosts.lanes._usual = 1.0  # seconds of a run, so that none is given ahead
+    hosts.lanes.resubmit([batch(number, is_alone=True) for number in (10, 11)])
+    assert hosts.began() == 10
+    hosts.facts = None  # the next host takes its time
+    hosts.at.ends()
+    hosts.fetch(1)
+    for number in range(8):
         hosts.lanes.submit(batch(number))
-    assert hosts.lanes.in_flight == 6  # the one that the host has is counted
-    hosts.let(*[None] * 8)
+    hosts.facts = FACTS
+    hosts.later += 3
+    hosts.at.ends()  # while it starts
+    hosts.later += 2
+    hosts.turn_until(lambda: len(hosts.started) == 2)
+    hosts.let(*[None] * 5)
+    assert numbers(hosts.fetch(5)) == [0, 1, 2, 3, 4]
 
-    home = hosts.fetch(8)
+    hosts.later += 30
+    hosts.let(*[None] * 4)
 
-    assert numbers(home) == [0, 10, 1, 2, 11, 3, 4, 12]
+    assert numbers(hosts.fetch(4)) == [5, 6, 11, 7]
+
+
+def test_batches_that_give_way_let_others_go_before_them(hosts: Hosts) -> None:
+    """Others have as long as the last of them took. The host has one of them at a time, and while it is idle, any."""
+    hosts.lanes._usual = 1.0  # seconds of a run, so that none is given ahead
+    hosts.lanes.submit(batch(0))
+    hosts.lanes.resubmit([batch(number, gives_way=True) for number in (10, 11, 12)])
+    for number in range(1, 6):
+        hosts.lanes.submit(batch(number))
+    assert hosts.lanes.in_flight == 6  # so that the loop hands out others, also while the host has one of them
+    hosts.let(None)
+    assert [hosts.began(), hosts.began()] == [0, 10]
+    hosts.later += 5
+    hosts.let(None, None, None)
+    assert numbers(hosts.fetch(4)) == [0, 10, 1, 2]
+
+    hosts.later += 6
+    hosts.let(*[None] * 5)
+
+    assert numbers(hosts.fetch(5)) == [3, 4, 11, 5, 12]
     assert hosts.lanes.in_flight == 0
 
 
