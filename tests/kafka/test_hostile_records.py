@@ -81,10 +81,10 @@ def disturbed(
     with scene.publishing(200, lambda n: (scene.topic, Sent(b"%d" % n, good, [], 1))) as load:
         replica.wait_until_settled(ALONE)
         sizes: list[tuple[int, int]] = []
-        for _ in range(3):
+        for turn in range(1, 4):
             for start in range(0, len(values), 100):  # as they come from others, and not all at once
                 kafka.produce(scene.topic, [Sent(b"bad", value, [], 0) for value in values[start : start + 100]])
-            replica.wait_until_settled(sum(kafka.end_offsets(scene.topic).values()), 120.0)
+            of_partition(scene, 0, turn * len(values))
             sizes.append(memory_of(replica))
         replica.wait_until_settled(sum(kafka.end_offsets(scene.topic).values()) + AFTER)
         good_ones = len(load.stop())
