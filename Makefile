@@ -77,7 +77,7 @@ UNIT = properties plain covered
 unit: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
 
-COVERED = $(addprefix tests/unit/,client codecs core delivery kafka loop state stores test_settings.py \
+COVERED = $(addprefix tests/unit/,client codecs core delivery kafka loop registry state stores test_settings.py \
 	test_settings_conflicts.py tools/consume $(patsubst %,inference/test_%.py,bucket_checks errors)) \
 	$(patsubst %,tests/properties/test_%.py,batching deadlines ledger stacking)
 covered: setup

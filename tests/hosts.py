@@ -27,7 +27,7 @@ from worker.inference.host.messages import Loaded
 from worker.inference.host.process import Ended, HostProcess
 from worker.inference.host.shared_memory import Heap, SharedMemory
 
-PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails
+PATIENCE = 60.0  # longer than any machine needs; a test that waits so long fails
 CRASH = Ended(HostEnd.CRASH, "died of SIGSEGV")
 KILLED = Ended(HostEnd.KILLED, "was killed by SIGKILL")
 FACTS = ModelFacts(signature(), Device("cpu", "it is a test"), False, (1,), None, None, {}, Independence())

@@ -156,7 +156,7 @@ def test_memory_and_processor_time_are_those_of_both_processes(shown: Shown) -> 
     both = shown.status["worker"]
 
     assert both["memory"] > 1.9 * alone["memory"]
-    assert both["processor"] > 1.9 * alone["processor"]
+    assert both["processor"] > alone["processor"] + 0.9 * time.process_time()
 
 
 def test_a_process_that_ended_is_said(shown: Shown) -> None:
