@@ -312,7 +312,9 @@ A_HOST_ENDS = (
     Mutant("records that ran with the killer are lost", Outcomes, "_smaller", _lose_what_ran_beside, KILLERS),
 )
 ROWS_FAIL = (
-    Mutant("a record has the row of one that failed beside it", Outcomes, "_parted", _run_the_first_rows_again),
+    Mutant(
+        "a record has the row of one that failed beside it", Outcomes, "_parted", _run_the_first_rows_again, SCHEDULES
+    ),
     Mutant("a record beside a faulty one has another's outputs", Outcomes, "_parted", _mix_up_the_outputs, SCHEDULES),
     Mutant("rows that failed run for ever", Outcomes, "_parted", _run_faults_for_ever),
 )

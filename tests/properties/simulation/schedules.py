@@ -278,7 +278,8 @@ class Play:
         name = f"life-{self._lives}"
         replica = Replica(name, self.world, self.broker, self._store, self._setup.named(post), self.weather)
         self._replicas[post] = replica
-        self._note(f"{name} starts at post {post}")
+        replica.schemas.takes = self._dice.choice([0.0, 0.0, 0.1, 2.0])
+        self._note(f"{name} starts at post {post}, and hears of a schema after {replica.schemas.takes}")
         replica.start()
 
     def _go(self, post: int) -> None:
