@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from worker.assembled_model import plain_section
 from worker.assembled_states import GIVE_UP_TIMEOUT
@@ -26,6 +26,9 @@ from worker.core.tensors.signature import Signature
 from worker.ports import Schemas
 from worker.settings import ModelSettings, RecordsSettings, Settings
 
+if TYPE_CHECKING:
+    from worker.registry.registry import Registry
+
 # How the fields of a value are read, by `RECORDS__ENCODING`; None: it has none.
 _READERS: Mapping[str, ReaderOf | None] = {"json": from_json, "registry": from_objects, "text": None, "bytes": None}
 
@@ -40,12 +43,16 @@ class RecordSections(Protocol):
 
 
 class RecordParts(NamedTuple):
-    """The parts that read and write the values of the topics. For requests only `form_of` is of use."""
+    """The parts that read and write the values of the topics. For requests only `form_of` is of use.
+
+    `warning`: they were made without the registry, and why.
+    """
 
     form_of: Callable[[ReplyForm], AnswerForm] = form_of
     mapping: RecordMapping | None = None
     framed: FramedValues | None = None
     schemas: Schemas | None = None
+    warning: str | None = None
 
 
 def record_parts(
@@ -118,7 +125,7 @@ def _with_schemas(  # what `record_parts` has
     newest = [registry.newest(f"{topic}-value") for topic in settings.kafka.request_topics]
     if records.answer_encoding == "json":
         mapping = _mapping(records, settings.model, signature, skips_null=skips_null)
-        return RecordParts(forms_of(mapping), mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
+        return _parts(registry, mapping, forms_of(mapping))
     record = next((schema for schema in newest if schema is not None), None)
     if record is None:
         subjects = ", ".join(f"{topic}-value" for topic in settings.kafka.request_topics)
@@ -138,7 +145,12 @@ def _with_schemas(  # what `record_parts` has
     form = _form_with_schema(
         record, signature, mapping, records.functions, partial(registry.of_answers, subject, is_trial=is_trial)
     )
-    return RecordParts(lambda _: form, mapping, FramedValues(registry.schemas, mapping.wanted), registry.schemas)
+    return _parts(registry, mapping, lambda _: form)
+
+
+def _parts(registry: Registry, mapping: RecordMapping, form_of: Callable[[ReplyForm], AnswerForm]) -> RecordParts:
+    framed = FramedValues(registry.schemas, mapping.wanted)
+    return RecordParts(form_of, mapping, framed, registry.schemas, registry.away)
 
 
 def _form_with_schema(

@@ -84,6 +84,8 @@ def assemble(
     if stateful is not None:
         states, signature, link, _ = stateful
     records = record_parts(settings, signature, closing)
+    if records.warning is not None:
+        events.warned("registry_away_at_start", why=records.warning)
     wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes, records)
     for why in lack_of_room(signature, wire):
         events.warned("row_too_long", why=why)

@@ -116,6 +116,7 @@ def test_a_partition_that_moves_while_it_waits_is_answered_by_its_next_owner(
         assert replica.exit_code() == 0
         second = scene.replica()
         wait_until_waiting(second, 4)
+        assert "registry_away_at_start" in second.log
         registry.heal()
 
         scene.expect_kept()

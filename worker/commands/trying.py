@@ -31,7 +31,10 @@ def look_at_mapping(model: Model, settings: Settings, report: Report, closing: E
     """
 
     def parts_of(signature: Signature) -> RecordParts:
-        return record_parts(settings, signature, closing, is_trial=True)
+        parts = record_parts(settings, signature, closing, is_trial=True)
+        if parts.warning is not None:
+            report.warn(parts.warning)
+        return parts
 
     try:
         scorer = Scorer(hosted(settings, closing) if wants_host(settings) else model, settings, parts_of)

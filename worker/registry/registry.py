@@ -23,6 +23,7 @@ class Registry:
 
     def __init__(self, settings: RegistrySettings) -> None:
         """Raises `BadConfiguration` for certificates that cannot be used, and a folder that cannot be written."""
+        self.away: str | None = None  # why the folder answered in the registry's place
         self._registers = settings.register
         self._client = RegistryClient(settings)
         self._files = SchemaFiles(settings.cache_directory, settings.url)
@@ -55,9 +56,9 @@ class Registry:
         """
         is_trial = is_trial and self._registers
         ask = self._client.tried if is_trial else self._client.register if self._registers else self._client.looked_up
-        what = f"{'trial of ' if is_trial else ''}{wanted.type} answers of {subject}: {wanted.text}"
+        what = f"{wanted.type} answers of {subject}: {wanted.text}"
         try:
-            return self._said(what, lambda: ask(subject, wanted))
+            return self._said(what, lambda: ask(subject, wanted), is_kept=not is_trial)
         except NotTaken as refused:
             raise BadConfiguration(
                 f"WORKER_REGISTRY__REGISTER: {subject} does not take the schema of the answers: {refused}; change "
@@ -73,7 +74,7 @@ class Registry:
         self.schemas.close(timeout)
         self._client.close()
 
-    def _said(self, question: str, ask: Callable[[], RegisteredSchema]) -> RegisteredSchema:
+    def _said(self, question: str, ask: Callable[[], RegisteredSchema], *, is_kept: bool = True) -> RegisteredSchema:
         """The registry's answer, or its last one while it is away. Raises `BadConfiguration` if there is none."""
         try:
             found = ask()
@@ -84,6 +85,7 @@ class Registry:
             ) from refused
         except RegistryAway as away:
             if (kept := self._files.said(question)) is not None:
+                self.away = f"{self._client.url} does not answer: {away}; the schemas of the cache directory count"
                 return kept
             if isinstance(away, NoCompiler):
                 raise BadConfiguration(f"WORKER_REGISTRY__URL: {away}") from away
@@ -91,7 +93,8 @@ class Registry:
                 f"WORKER_REGISTRY__URL: {self._client.url} does not answer: {away}; start it, or mend the address. A "
                 "worker with a WORKER_REGISTRY__CACHE_DIRECTORY starts without it the next time"
             ) from away
-        self._files.keep_said(question, found)
+        if is_kept:
+            self._files.keep_said(question, found)
         return found
 
     def __repr__(self) -> str:

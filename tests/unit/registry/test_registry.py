@@ -165,9 +165,11 @@ def test_a_worker_with_a_folder_starts_while_the_registry_is_away(
     script.pages |= {NEWEST: schema_page(id=7), REGISTER: (200, {"id": 9})}
     before = opened(cache_directory=tmp_path)
     newest, answers = before.newest("payments-value"), before.of_answers("scores-value", OURS)
-    script.pages |= {NEWEST: away(), REGISTER: away()}
+    script.pages |= {NEWEST: away(), REGISTER: away(), TRIAL: away()}
 
     later = opened(cache_directory=tmp_path)
 
     assert later.newest("payments-value") == newest == later.schemas.get(7)
-    assert later.of_answers("scores-value", OURS) == answers
+    assert later.of_answers("scores-value", OURS) == later.of_answers("scores-value", OURS, is_trial=True) == answers
+    assert before.away is None
+    assert "does not answer: ConnectError" in str(later.away)
