@@ -84,14 +84,16 @@ class Registry:
                 "register them unless WORKER_REGISTRY__REGISTER=false"
             ) from refused
         except RegistryAway as away:
+            has_schema = isinstance(away, NoCompiler)
+            why = str(away) if has_schema else f"{self._client.url} does not answer: {away}"
             if (kept := self._files.said(question)) is not None:
-                self.away = f"{self._client.url} does not answer: {away}; the schemas of the cache directory count"
+                self.away = f"{why}; the schemas of the cache directory count"
                 return kept
-            if isinstance(away, NoCompiler):
-                raise BadConfiguration(f"WORKER_REGISTRY__URL: {away}") from away
+            if has_schema:
+                raise BadConfiguration(f"WORKER_REGISTRY__URL: {why}") from away
             raise BadConfiguration(
-                f"WORKER_REGISTRY__URL: {self._client.url} does not answer: {away}; start it, or mend the address. A "
-                "worker with a WORKER_REGISTRY__CACHE_DIRECTORY starts without it the next time"
+                f"WORKER_REGISTRY__URL: {why}; start it, or mend the address. A worker with a "
+                "WORKER_REGISTRY__CACHE_DIRECTORY starts without it the next time"
             ) from away
         if is_kept:
             self._files.keep_said(question, found)
