@@ -108,7 +108,7 @@ def test_it_has_the_fields_of_records_and_answers(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A text is a field, too, and a state is none: nobody sends it."""
+    """A text is a field, too. A state is none, because publishers do not send it."""
     settings = tmp_path / "worker.toml"
     settings.write_text(f"{TOPICS}[model]\npath = '{made(tmp_path)}'\n{records}")
 

@@ -1,4 +1,4 @@
-"""What Apicurio lacks: schemas by their GUIDs, TLS with certificates on both sides, and logins."""
+"""A registry of ours has what Apicurio lacks: schemas by their GUIDs, TLS with certificates on both sides, logins."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_login_is_taken_and_a_wrong_one_is_said(guarded: Place, header: str, l
 def test_certificates_are_checked_on_both_sides(
     guarded: Place, given: Callable[[Path], dict[str, Any]], why: str, tmp_path: Path
 ) -> None:
-    """What is wrong with them is said, and is no verdict on a schema."""
+    """The error says what is wrong with them, and is no verdict on a schema."""
     client = guarded.client(**LOGIN, **given(tmp_path))
 
     with pytest.raises(RegistryAway, match=f"(?i){why}"):
@@ -178,9 +178,9 @@ def test_records_that_name_their_schema_by_guid_are_answered(kafka: Cluster, gua
                 newest = theirs.lookup_schema(f"{scene.topic}-value", Schema(json.dumps(AVRO), "AVRO"))
                 headers = [(name, b"\0" + (newest.schema_id or 0).to_bytes(4, "big"))]
             sent.append(Sent(b"k", value, headers, number % 3))
-        nobody = [("__value_schema_id", b"\1" + UUID(int=7).bytes)]
+        unknown = [("__value_schema_id", b"\1" + UUID(int=7).bytes)]
         scene.replica()
-        places = scene.publish_in_order([*sent, Sent(b"k", b"\0", nobody, 0)])
+        places = scene.publish_in_order([*sent, Sent(b"k", b"\0", unknown, 0)])
 
         scene.expect_kept()
         answers = scene.by_source()

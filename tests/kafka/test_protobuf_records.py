@@ -201,7 +201,7 @@ def test_a_topic_of_protobuf_goes_on_while_its_schema_changes(
 def test_wrong_protobuf_is_that_records_error(
     kafka: Cluster, registry: Apicurio, theirs: SchemaRegistryClient, tmp_path: Path
 ) -> None:
-    """Schemas that nobody has or nobody can compile, damaged values, messages in themselves without an end."""
+    """Schemas that are unknown or cannot be compiled, damaged values, messages in themselves without an end."""
     with of_payments(kafka, tmp_path, registry) as scene:
         publisher = Publisher(theirs, scene.topic)
         (good,) = publisher.of_python(payment_file(), [payment(1)])

@@ -161,7 +161,7 @@ class RandomProtobuf:
 
 
 def in_json(value: Any) -> Any:
-    """What our reader gives, or the official JSON, with all numbers as texts."""
+    """The fields of our reader, or of the official JSON, with all numbers as texts."""
     match value:
         case dict():
             return {key: in_json(each) for key, each in value.items()}

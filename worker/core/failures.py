@@ -69,7 +69,7 @@ class RunFailure:
     ended_host: bool = False  # the process that has the model died of this run or of another beside it, or was killed
     faults: Mapping[int, RowFault] = field(default_factory=dict)  # by row; the other rows can run
     left: Collection[int] = ()  # rows that would have taken long, and did not run yet
-    # Of the rows that have no fault and were not left, in their order; None: they have not run, or in vain.
+    # They belong to the rows without a fault that were not left, in their order; None: these have not run, or in vain.
     outputs: Outputs | None = field(default=None, compare=False)
 
     @property

@@ -212,7 +212,7 @@ def test_the_pooling_is_read(config: object, pooling: str | None, tmp_path: Path
     ],
 )
 def test_the_prompt_is_the_default_one(config: object, prompt: str, tmp_path: Path) -> None:
-    """Of several prompts, those of other tasks count no more than in sentence-transformers."""
+    """Prompts of other tasks do not count, as in sentence-transformers."""
     folder = read(with_files(tmp_path, {"config_sentence_transformers.json": config}))
 
     assert (folder.prompt, folder.pools_prompt, folder.is_lowered) == (prompt, True, False)

@@ -185,7 +185,7 @@ def test_rows_that_were_left_run_behind_others() -> None:
 
 
 def test_a_record_of_which_one_row_is_always_left_is_cut() -> None:
-    """A run that answers nobody may not be repeated for ever."""
+    """A run without a single answer may not be repeated for ever."""
     world = world_of()
     world.broker.append(record(0, 1.0, LARGE), record(1))
 

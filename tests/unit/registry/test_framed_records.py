@@ -53,7 +53,7 @@ def test_records_come_as_json_objects(registry: Registry) -> None:
 
 
 def test_json_with_a_schema_stays_the_text_that_it_is(registry: Registry, script: ScriptedRegistry) -> None:
-    """Whoever looks at it may find that it is none."""
+    """Its reader judges whether it is JSON."""
     script.pages["/schemas/ids/7"] = schema_page("{}", schemaType="JSON")
     value = b'{"amount": 1.50, "amount": '
 

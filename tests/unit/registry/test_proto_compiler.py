@@ -202,7 +202,7 @@ def test_a_compiler_that_cannot_be_started_is_asked_again(
 
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither files nor processes, also of a run that nobody asked for again."""
+    """Neither files nor processes are left, also of a run whose result was not asked for."""
     monkeypatch.setattr(proto_compiler, "MEMORY", str(tmp_path))
     compiler = ProtoCompiler()
     compiler.compiled(of_text("message A {}"), 60)

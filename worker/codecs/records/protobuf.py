@@ -149,7 +149,7 @@ class _Takers:
         each = [(field.name, field.has_presence, self._taker(field, wanted)) for field in chosen]
         plain = [name for name, may_miss, make in each if not may_miss and make is None]
         others = [(name, may_miss, make) for name, may_miss, make in each if may_miss or make is not None]
-        # Of the class: a field of the message may have the name of a method.
+        # It is the class's own, because a field of the message may have the name of a method.
         has = GetMessageClass(kind).HasField
         return _taking(plain, others, {field.number: field.name for field in chosen}, has)
 
@@ -186,7 +186,7 @@ def _taking(
     has: Callable[[Any, str], bool],
 ) -> Take:
     """Takes fields that are as they are, and others that may be missing, or are made of what stands there."""
-    # Of one name it gives no tuple; `zip` leaves the second one out.
+    # It gives no tuple for one name, so that comes twice; `zip` leaves the second one out.
     get = attrgetter(*(plain if len(plain) > 1 else [*plain] * 2)) if plain else lambda _: ()
 
     def take(message: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ _UNFIT = (TypeError, ValueError, OverflowError)
 class ProtobufAnswers:
     """The schema of answers to records of this schema: that message's name with `Answer` behind it.
 
-    Which message records are, no registry says: the first that has all kept fields counts.
+    A registry does not say which message records are: the first that has all kept fields counts.
     """
 
     type: SchemaType = "PROTOBUF"

@@ -432,7 +432,7 @@ def test_protobuf_has_no_lists_of_lists() -> None:
 
 @pytest.mark.parametrize("elsewhere", ["customer.json", "https://example.com/customer.json", "#/properties/other"])
 def test_a_kept_field_may_be_anything_where_its_schema_is_elsewhere(elsewhere: str) -> None:
-    """A registry takes no reference to what is not there."""
+    """A registry refuses a reference to a schema that it lacks."""
     definitions = {"customer": {"properties": {"home": {"$ref": elsewhere}}}}
     fields = {"id": {"type": "string"}, "customer": {"$ref": "#/definitions/customer"}}
     schema = RECORDS["JSON"]._replace(text=json.dumps({"properties": fields, "definitions": definitions}))
