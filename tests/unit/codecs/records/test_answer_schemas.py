@@ -350,23 +350,22 @@ def test_lists_and_enums_are_judged_too() -> None:
 
 # Protobuf
 
-BOXES = compiled(
-    boxes="""
-        syntax = "proto3";
-        import "google/protobuf/timestamp.proto";
-        import "google/protobuf/wrappers.proto";
-        message Boxes {
-          google.protobuf.Timestamp at = 1;
-          google.protobuf.Int64Value boxed = 2;
-          repeated int32 counts = 3;
-          Kind kind = 4;
-          Inner inner = 5;
-          map<string, int32> numbers = 6;
-        }
-        enum Kind { WEB = 0; }
-        message Inner { uint64 id = 1; }
-    """
-)["Boxes"]
+BOXES_FILE = """
+    syntax = "proto3";
+    import "google/protobuf/timestamp.proto";
+    import "google/protobuf/wrappers.proto";
+    message Boxes {
+      google.protobuf.Timestamp at = 1;
+      google.protobuf.Int64Value boxed = 2;
+      repeated int32 counts = 3;
+      Kind kind = 4;
+      Inner inner = 5;
+      map<string, int32> numbers = 6;
+    }
+    enum Kind { WEB = 0; }
+    message Inner { uint64 id = 1; }
+"""
+BOXES = compiled(boxes=BOXES_FILE)["Boxes"]
 
 
 def test_protobuf_keeps_instants_boxes_lists_and_names() -> None:
@@ -379,6 +378,24 @@ def test_protobuf_keeps_instants_boxes_lists_and_names() -> None:
 
     read = ProtobufRecords(RegisteredSchema(9, None, "PROTOBUF", schema.text), None).read(value, Frame(9, 5))
     assert read == {"at": at, "boxed": 7, "counts": [1, 2], "kind": "WEB", "inner_id": 2**64 - 1}
+
+
+def test_a_protobuf_schema_is_a_text_where_that_of_the_records_is_one() -> None:
+    """It says all that the descriptor does, and the answers are the very same."""
+    kept: Kept = {name: (name,) for name in ("at", "boxed", "counts", "kind")}
+    record = schema_of(
+        compiled(shop=BOXES_FILE.replace("import", "package google.shop; import", 1))["google.shop.Boxes"]
+    )
+    columns = [[datetime(2026, 11, 27, tzinfo=UTC)], [7], [[1, 2]], ["WEB"], [0.5], ["ok"], [[0.5, 1.0]], [3], [True]]
+
+    described, told = (answer_schema(each, FIELDS, kept) for each in (record, record._replace(was_text=True)))
+
+    file = FileDescriptorProto()
+    compiled(answer=told.text)["google.shop.BoxesAnswer"].DESCRIPTOR.file.CopyToProto(file)
+    for field in file.message_type[0].field:
+        field.ClearField("json_name")
+    assert file == FileDescriptorProto.FromString(base64.b64decode(described.text))
+    assert told.writer(9).write(columns) == described.writer(9).write(columns)
 
 
 @pytest.mark.parametrize("name", ["inner", "numbers"])
