@@ -172,7 +172,8 @@ def _label(field: FieldDescriptorProto) -> str:
 
 
 def _type(field: FieldDescriptorProto) -> str:
-    return field.type_name or _Field.Type.Name(field.type).removeprefix("TYPE_").lower()
+    name: str = field.type_name or _Field.Type.Name(field.type).removeprefix("TYPE_").lower()
+    return name
 
 
 def _field_at(message: Any, name: str, path: Sequence[str]) -> Any:

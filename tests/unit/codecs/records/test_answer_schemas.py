@@ -288,6 +288,23 @@ def test_each_type_of_avro_is_kept_as_it_is() -> None:
     assert read(answer) == {**ROW, "error": None}
 
 
+def test_a_kept_record_has_its_defaults() -> None:
+    """With a field that it gains, or an enum a symbol, the answer's schema still fits the earlier one."""
+    before: Any = {
+        "type": "record",
+        "name": "Buyer",
+        "fields": [{"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A"], "default": "A"}}],
+    }
+    rank = {"name": "rank", "type": ["null", "int"], "default": None, "aliases": ["level"]}
+    after = {**before, "fields": [*before["fields"], rank]}
+    record = {"type": "record", "name": "Payment", "fields": [{"name": "by", "type": after}]}
+
+    schema = answer_schema(RECORDS["AVRO"]._replace(text=json.dumps(record)), [], {"by": ("by",)})
+
+    kept = json.loads(schema.text)["fields"][0]["type"][1]["fields"]
+    assert (kept[0]["type"]["default"], kept[1]) == ("A", rank)
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -458,6 +475,28 @@ def test_a_kept_field_may_be_anything_where_its_schema_is_elsewhere(elsewhere: s
 
     assert "$ref" not in json.dumps(text)
     assert list(text["properties"]) == ["id", "who", "score", "error"]
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_a_schema_may_refer_to_its_own_definitions(place: str) -> None:
+    """Go's serializer writes the record itself so. References that go around lead to nothing."""
+    defined = {
+        "Payment": {"title": "Payment", "properties": {"id": {"type": "integer"}, "by": {"$ref": f"#/{place}/Buyer"}}},
+        "Buyer": {"properties": {"name": {"type": "string"}, "own": {"$ref": f"#/{place}/Round"}}},
+        "Round": {"$ref": f"#/{place}/Round"},
+    }
+    record = RECORDS["JSON"]._replace(text=json.dumps({"$ref": f"#/{place}/Payment", place: defined}))
+
+    text = json.loads(answer_schema(record, [], {"id": ("id",), "name": ("by", "name"), "x": ("by", "own", "x")}).text)
+
+    assert text["title"] == "PaymentAnswer"
+    assert text["properties"] == {
+        "id": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+        "name": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+        "x": True,
+        "error": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+    }
+    assert list(whole_record(record)) == ["id", "by"]
 
 
 def test_json_keeps_what_its_schema_says_nothing_of() -> None:
