@@ -66,6 +66,7 @@ class Scorer:
             max_json_bytes=settings.kafka.max_json_bytes,
             max_answer_bytes=sys.maxsize,
             non_finite_output=settings.model.non_finite_output,
+            null_value=settings.kafka.null_value,
             records=self.mapping,
             framed=self._framed,
         )
