@@ -13,7 +13,7 @@ from worker.inference.records.functions import RECORD, Functions, MadeAnswer, Ma
 from worker.inference.records.images import images_of
 from worker.inference.records.parts import Conclusion, Preparation
 from worker.inference.records.record_model import RecordModel, bucket_ends
-from worker.inference.records.text import TOKENS, texts_of
+from worker.inference.records.text import TOKENS, texts_of, token_axis
 
 if TYPE_CHECKING:
     from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
@@ -92,7 +92,7 @@ class _Parts(NamedTuple):
         if entries or functions.answer is None:
             fields = fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
             if records.text is not None:
-                check_lengths(field.spec for field in fields)
+                check_lengths(fields, token_axis(loaded.signature.inputs))
             yield from fields
         if functions.answer is not None:
             yield MadeAnswer(functions.answer, refuse_non_finite=model.non_finite_output == "error")
