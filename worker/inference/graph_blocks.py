@@ -98,11 +98,8 @@ def in_blocks(content: memoryview) -> Blocks | None:
         if column is not None and name not in fed:
             kinds.setdefault((column.element, column.batch), []).append(name)
     groups = [(kind, names) for kind, names in kinds.items() if len(names) >= FEWEST]
-    if (
-        not groups
-        or any(fields_of(graph, Graph.SPARSE_INITIALIZER))
-        or len(inputs) < sum(1 for _ in fields_of(graph, Graph.INPUT))
-    ):
+    is_sparse = any(fields_of(graph, Graph.SPARSE_INITIALIZER))
+    if not groups or is_sparse or len(inputs) < len(list(fields_of(graph, Graph.INPUT))):
         return None
     return _changed(model, graph, inputs, groups, content)
 
@@ -185,9 +182,8 @@ def _block(name: str, element: int, batch: bytes, width: int, pieces: Mapping[st
     yield message(Graph.INPUT, message(1, name), message(2, message(1, number(1, element), shape)))
     counts = pack(f"<{len(pieces)}q", *pieces.values())
     yield message(Graph.INITIALIZER, number(1, len(pieces)), number(2, _INT64), message(8, sizes), message(9, counts))
-    yield message(
-        Graph.NODE, message(Node.INPUT, name), message(Node.OUTPUT, turned), message(Node.OPERATOR, "Transpose")
-    )
+    operator = message(Node.OPERATOR, "Transpose")
+    yield message(Graph.NODE, message(Node.INPUT, name), message(Node.OUTPUT, turned), operator)
     yield message(
         Graph.NODE,
         message(Node.INPUT, turned),
