@@ -17,6 +17,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.faults.avro_records import AvroRecords
 from tests.faults.books import Books
 from tests.faults.brokers import Brokers
 from tests.faults.checker import Checker, Topics
@@ -29,6 +30,7 @@ from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import ROWS, TABLE, WEIGHTS, Form
 from tests.faults.strangers import Strangers
+from tests.kafka.apicurio import Apicurio
 from tests.models import fragile, save, with_memory
 from tests.stores.running import RunningStore
 from worker.kafka.cluster.topics import CHANGELOG_CONFIGS
@@ -86,10 +88,19 @@ class Outcome:
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
-def run(options: Options, broker: Brokers, folder: Path, store: RunningStore | None = None) -> Outcome:
-    """Do a run. The folder gets the history, and the logs of broker and replicas. A `store`, if given, keeps states."""
+def run(
+    options: Options,
+    broker: Brokers,
+    folder: Path,
+    store: RunningStore | None = None,
+    registry: Apicurio | None = None,
+) -> Outcome:
+    """Do a run. The folder gets the history, and the logs of broker and replicas.
+
+    A `store`, if given, keeps states. With a `registry` the requests are records in Avro.
+    """
     with ExitStack() as stack:
-        mix = Mix(options, broker, store, folder, stack)
+        mix = Mix(options, broker, store, registry, folder, stack)
         try:
             return mix.run()
         finally:
@@ -101,7 +112,13 @@ class Mix:
     """A run. Everything that it starts ends with the stack."""
 
     def __init__(
-        self, options: Options, broker: Brokers, store: RunningStore | None, folder: Path, stack: ExitStack
+        self,
+        options: Options,
+        broker: Brokers,
+        store: RunningStore | None,
+        registry: Apicurio | None,
+        folder: Path,
+        stack: ExitStack,
     ) -> None:
         self._options = options
         self._broker = broker
@@ -112,12 +129,15 @@ class Mix:
         self._topics = Topics(
             f"{folder.name}-requests", f"{folder.name}-answers", f"{folder.name}-dead", options.partitions, 2
         )
+        self._form = options.form
+        if registry is not None:
+            self._form = AvroRecords(registry.url, self._topics.requests, self._topics.answers).form
         self._history = stack.enter_context(History(folder / "history.jsonl"))
         self._books = Books(
             options.partitions,
             exactly_once=options.guarantee == "exactly_once",
             memory=options.memory,
-            form=options.form,
+            form=self._form,
             tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
         )
         self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
@@ -125,6 +145,7 @@ class Mix:
             self._fleet,
             broker,
             store,
+            registry,
             group=self._group,
             topic=self._topics.requests,
             size=options.replicas,
@@ -157,13 +178,13 @@ class Mix:
             self._books,
             self._checker,
             self._rest,
-            form=self._options.form,
+            form=self._form,
             has_state=bool(self._options.state),
         )
         self._begin(self._options.legs[0])
         options = self._options
         load = self._load = self._stack.enter_context(
-            Load(servers, self._topics, options.rate, self._books, self._history, options.requests, options.form)
+            Load(servers, self._topics, options.rate, self._books, self._history, options.requests, self._form)
         )
         began = self._history.now
         for number, leg in enumerate(options.legs):
@@ -305,6 +326,6 @@ class Mix:
             "MODEL__DEVICE": "cpu",
             "DELIVERY__GUARANTEE": self._options.guarantee,
             **with_state,
-            **self._options.form.settings,
+            **self._form.settings,
             **(self._options.settings or {}),
         }

@@ -17,12 +17,15 @@ from tests.faults.brokers import Brokers
 from tests.faults.memories import MEMORIES
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan, rounds_in
-from tests.faults.requests import RECORDS, ROWS
+from tests.faults.records import FUNCTIONS, ROWS_OF_JSON
+from tests.faults.requests import ROWS
 from tests.faults.table import table
+from tests.kafka.apicurio import Apicurio
 from tests.kafka.broker import FORGETFUL, JvmBroker
 from tests.kafka.trio import Trio
 from tests.stores.running import RunningStore
 
+FORMS = {"": ROWS, "rows": ROWS_OF_JSON, "functions": FUNCTIONS, "avro": ROWS}  # Avro's form wants the registry
 GUARANTEES = ("at_least_once", "exactly_once")
 
 
@@ -50,7 +53,8 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
         brokers = stack.enter_context(_brokers(guarantee))
         # `always`: acknowledged writes outlive a kill, however slow the disk is.
         store = stack.enter_context(RunningStore(folder, "--appendfsync", "always")) if asked.store else None
-        each = kinds(guarantee, brokers.count, has_store=asked.store)
+        registry = stack.enter_context(Apicurio()) if asked.records == "avro" else None
+        each = kinds(guarantee, brokers.count, has_store=asked.store, has_registry=registry is not None)
         options = Options(
             guarantee,
             plan(asked.seed, rounds_in(minutes, len(each)), each, protocol=asked.protocol, ids=ids),
@@ -59,9 +63,9 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
             settings=dict(asked.set),
             state=asked.state,
             requests=asked.requests,
-            form=RECORDS if asked.records else ROWS,
+            form=FORMS[asked.records],
         )
-        outcome = run(options, brokers, folder, store)
+        outcome = run(options, brokers, folder, store, registry)
     shown = table(outcome, " ".join(["python -m tests.faults.run", *sys.argv[1:]]))
     (folder / "table.txt").write_text(shown + "\n")
     sys.stdout.write(f"\n{shown}\n")
@@ -100,7 +104,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     say("--requests", type=int, help="so many, in the place of --minutes: the faults stop with the last one")
     say("--state", choices=MEMORIES, default="", help="a model with state: a GRU, or the mean of what came")
-    say("--records", action="store_true", help="the requests are JSON records, with an array of rows")
+    say(
+        "--records",
+        choices=list(FORMS)[1:],
+        nargs="?",
+        const="rows",
+        default="",
+        help="JSON records with an array of rows (rows), or for functions that do harm, or Avro with a registry",
+    )
     say("--store", action="store_true", help="states are kept in a Valkey or Redis, which is killed, too")
     say("--folder", type=Path, default=Path("build/faults"), help="for history and logs (build/faults)")
     return parser

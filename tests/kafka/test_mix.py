@@ -9,7 +9,8 @@ import pytest
 from tests.faults.brokers import Brokers
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan
-from tests.faults.requests import RECORDS, ROWS, Form
+from tests.faults.records import FUNCTIONS, ROWS_OF_JSON
+from tests.faults.requests import ROWS, Form
 from tests.faults.table import table
 from tests.kafka.broker import FORGETFUL, NEVER_FENCED
 from tests.kafka.cluster import fresh
@@ -25,7 +26,8 @@ PACE = 0.25  # of the long run's times
     [
         pytest.param("at_least_once", "classic", 6, "", ROWS, id="rows", marks=pytest.mark.slow),
         pytest.param("exactly_once", "consumer", 7, "gru", ROWS, id="states"),
-        pytest.param("exactly_once", "consumer", 7, "gru", RECORDS, id="records", marks=pytest.mark.slow),
+        pytest.param("exactly_once", "consumer", 7, "gru", ROWS_OF_JSON, id="records", marks=pytest.mark.slow),
+        pytest.param("at_least_once", "consumer", 6, "", FUNCTIONS, id="functions"),
     ],
 )
 def test_a_mix_of_faults_keeps_the_promise(

@@ -56,7 +56,7 @@ def test_a_text_is_read_as_its_descriptor_is(compiler: ProtoCompiler, items: str
     found = compiler.compiled(of_text(PAYMENT, ("shop/items.proto", items)), 60)
 
     assert ProtobufRecords(found, None).read(VALUE, Frame(7, 0)) == READ
-    assert (found.id, found.type, compiler.compiled(found, 60)) == (7, "PROTOBUF", found)
+    assert (found.id, found.type, found.was_text, compiler.compiled(found, 60)) == (7, "PROTOBUF", True, found)
 
 
 def test_a_descriptor_may_import_a_text(compiler: ProtoCompiler) -> None:

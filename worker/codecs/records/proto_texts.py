@@ -43,7 +43,8 @@ def compiled(schema: RegisteredSchema, descriptors: bytes) -> RegisteredSchema:
         for file in FileDescriptorSet.FromString(descriptors).file
     }
     main = texts.pop(MAIN, schema.text)
-    return schema._replace(text=main, references=tuple([NamedReference(*file) for file in texts.items()]))
+    references = tuple([NamedReference(*file) for file in texts.items()])
+    return schema._replace(text=main, references=references, was_text=_is_text(schema.text))
 
 
 def _is_text(text: str) -> bool:
