@@ -103,7 +103,8 @@ def kept_fields(keep: object) -> dict[str, Path]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise BadConfiguration(f"[records.answer] keep: two fields are called {twice[0]!r} in the answer; keep one")
     if inside := [path for path in paths if path.has_each or path.is_of_record]:
-        raise BadConfiguration(f"[records.answer] keep: {inside[0]} is no field of the record itself")
+        cure = "; keep its array" if inside[0].has_each else ""
+        raise BadConfiguration(f"[records.answer] keep: {inside[0]} is no field of the record itself{cure}")
     return dict(zip(names, paths, strict=True))
 
 

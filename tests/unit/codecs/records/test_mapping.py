@@ -583,7 +583,7 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec(), {"only": {"a": [[1]]}}, "only: a must have a list of values"),
         (spec(), {"answer": {"keep": "id"}}, 'expected "all", or a list'),
         (spec(), {"answer": {"keep": ["a.id", "b.id"]}}, "two fields are called 'id'"),
-        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself"),
+        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself; keep its array"),
         (spec(), {"answer": {"keep": ["score"], "score": "y"}}, "the answer has a field 'score' already"),
         (spec(), {"answer": {"keep": ["y"]}}, "the answer has a field 'y' already"),
     ],
