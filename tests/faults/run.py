@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="DELIVERY__COMMIT_INTERVAL_MS=50",
-        help="a setting of every replica, without the prefix",
+        help="a setting of every replica, without the prefix; static members: KAFKA__GROUP_INSTANCE_ID=member-{slot}",
     )
     say("--requests", type=int, help="so many, in the place of --minutes: the faults stop with the last one")
     say("--state", choices=MEMORIES, default="", help="a model with state: a GRU, or the mean of what came")
