@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -50,11 +50,14 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     ids = asked.ids if guarantee == "exactly_once" else "unique"
     minutes = asked.minutes if asked.requests is None else asked.requests / asked.rate / 60.0
     with ExitStack() as stack:
-        brokers = stack.enter_context(_brokers(guarantee))
+        forgets = asked.records != "functions"
+        brokers = stack.enter_context(_brokers(guarantee, FORGETFUL if forgets else {}))
         # `always`: acknowledged writes outlive a kill, however slow the disk is.
         store = stack.enter_context(RunningStore(folder, "--appendfsync", "always")) if asked.store else None
         registry = stack.enter_context(Apicurio()) if asked.records == "avro" else None
-        each = kinds(guarantee, brokers.count, has_store=asked.store, has_registry=registry is not None)
+        each = kinds(
+            guarantee, brokers.count, has_store=asked.store, has_registry=registry is not None, forgets=forgets
+        )
         options = Options(
             guarantee,
             plan(asked.seed, rounds_in(minutes, len(each)), each, protocol=asked.protocol, ids=ids),
@@ -74,10 +77,10 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def _brokers(guarantee: str) -> Iterator[Brokers]:
+def _brokers(guarantee: str, config: Mapping[str, str]) -> Iterator[Brokers]:
     """Three brokers for exactly once: a lone one loses the ends of transactions when it restarts."""
     if guarantee == "exactly_once":
-        with Trio(FORGETFUL) as trio:
+        with Trio(config) as trio:
             yield Brokers(trio.nodes, trio.wait_until_in_sync)
     else:
         with JvmBroker() as broker:
