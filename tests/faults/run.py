@@ -63,6 +63,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
             plan(asked.seed, rounds_in(minutes, len(each)), each, protocol=asked.protocol, ids=ids),
             rate=asked.rate,
             replicas=asked.replicas,
+            topics=asked.topics,
             settings=dict(asked.set),
             state=asked.state,
             requests=asked.requests,
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     say("--minutes", type=float, default=5.0, help="for each guarantee (5)")
     say("--rate", type=float, default=300.0, help="requests a second (300)")
     say("--replicas", type=int, default=3, help="at least 2 (3)")
+    say("--topics", type=int, choices=[1, 2, 4], default=1, help="request topics, with four partitions together (1)")
     say("--protocol", choices=["turns", "consumer", "classic"], default="turns", help="of the group (turns)")
     say("--ids", choices=["turns", "unique", "stable"], default="turns", help="transactional ids (turns)")
     say(

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.faults.books import Books, Look, Place, Seen, Source
+from tests.faults.checker import Topics
 from tests.faults.memories import MEMORIES, Memory
 from tests.faults.records import ROWS_OF_JSON
 from tests.faults.requests import (
@@ -297,6 +298,24 @@ def test_a_record_of_another_kind_is_owed_nothing() -> None:
 def test_a_record_is_owed_an_answer_of_its_own(seen: list[Seen], broken: list[str]) -> None:
     """The answer has the record's number and rows, and is there before the commit."""
     assert books_of_records(1, *seen, committed=1).broken == broken
+
+
+def test_the_partitions_of_two_topics_are_numbered_one_topic_after_the_other() -> None:
+    """A source of the second topic is another one, and a key has one of the topics."""
+    topics = Topics(["a", "b"], "answers", "dead", 4, 1)
+    found = Books(4, exactly_once=True, tell=lambda _promise, _how: None, firsts=topics.firsts)
+    right = answered(1, 0)
+    for offset, source in enumerate(("a/1/0", "b/1/0")):
+        found.answered(right._replace(offset=offset, headers={**right.headers, "source": source}), 0.0)
+
+    assert found.broken == []
+    assert [topics.lying(number) for number in range(4)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    assert topics.places["b", 1] == Place("requests", 3)
+    assert {topics.taking(request(number, 4)) for number in range(40)} == {
+        ("a", -1),
+        ("b", -1),
+        *(topics.lying(number) for number in range(4)),
+    }
 
 
 class Looking:
