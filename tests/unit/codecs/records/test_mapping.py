@@ -430,13 +430,20 @@ def test_the_value_itself_is_a_text_or_bytes() -> None:
     picture = mapping(spec("BYTES", name="image"), reader_of=None, image={"field": "$value"})
     [image] = picture.read([b"\xff\xd8"], [record(b"\xff\xd8")]).tensors
     assert str(list(image)) == str([[b"\xff\xd8"]])
-    for section in (
-        {},
-        {"answer": {"keep": "all"}, "inputs": {"x": "$key"}},
-        {"only": {"a": 1}, "inputs": {"x": "$key"}},
-    ):
-        with pytest.raises(BadConfiguration, match="a text and bytes have no fields"):
-            mapping(reader_of=None, **section)
+
+
+@pytest.mark.parametrize(
+    ("section", "needs"),
+    [
+        ({}, "x is one"),
+        ({"only": {"a": 1}, "inputs": {"x": "$key"}}, "a is one"),
+        ({"answer": {"keep": "all"}, "inputs": {"x": "$key"}}, 'keep = "all" needs some'),
+        ({"envelope": "payload", "inputs": {"x": "$key"}}, "envelope needs some"),
+    ],
+)
+def test_a_value_without_fields_is_refused_where_fields_are_named(section: dict[str, Any], needs: str) -> None:
+    with pytest.raises(BadConfiguration, match=rf"a text and bytes have no fields, and .*{needs}"):
+        mapping(reader_of=None, **section)
 
 
 # Prepared inputs
@@ -449,6 +456,18 @@ def test_pictures_and_texts_are_fields_for_the_model_to_prepare() -> None:
     mapped = read(of, {"q": "why", "doc": {"a": "so"}, "photo": "/9g="})
     assert [list(column) for column in mapped.tensors] == [[["why"]], [["so"]], [[b"\xff\xd8"]]]
     assert why(of, {"q": "", "doc": {"a": ""}, "photo": ""}) == "photo: expected a picture, got nothing"
+
+
+@pytest.mark.parametrize(("encoding", "value"), [("text", "a,b"), ("bytes", b"a,b")])
+def test_a_function_takes_a_value_without_fields_by_its_name(encoding: str, value: object) -> None:
+    of = mapping(spec("BYTES", name="record"), reader_of=None, encoding=encoding, functions="functions.py")
+    [values] = read(of, b"a,b").tensors
+    assert str(list(values)) == str([[{"$value": value}]])
+
+
+def test_a_text_that_is_not_utf_8_does_not_reach_a_function() -> None:
+    of = mapping(spec("BYTES", name="record"), reader_of=None, encoding="text", functions="functions.py")
+    assert why(of, b"\xff") == "$value: not UTF-8"
 
 
 def test_a_function_takes_the_whole_record() -> None:
@@ -607,7 +626,7 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec(), {"only": {"a": [[1]]}}, "only: a must have a list of values"),
         (spec(), {"answer": {"keep": "id"}}, 'expected "all", or a list'),
         (spec(), {"answer": {"keep": ["a.id", "b.id"]}}, "two fields are called 'id'"),
-        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself"),
+        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself; keep its array"),
         (spec(), {"answer": {"keep": ["score"], "score": "y"}}, "the answer has a field 'score' already"),
         (spec(), {"answer": {"keep": ["y"]}}, "the answer has a field 'y' already"),
     ],
