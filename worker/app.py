@@ -57,17 +57,13 @@ class Checked(NamedTuple):
     wait_for_model: Callable[[], Engine]
 
 
-def run(settings: Settings) -> NoReturn:
-    """Serve until told to stop, and end the process. Raises `BadConfiguration` if it cannot start."""
+def run(settings: Settings) -> int:
+    """Serve until told to stop, and return the exit code. Raises `BadConfiguration` if it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     with stop_signals() as signals:
-        exit_code = _ended(settings, signals, events)
-    # All is closed. The interpreter's own end would destroy the clients, which waits a minute for a broker that refuses
-    # our login (measured 2026), and it would kill a lane in the middle of native code (SIGABRT).
-    sys.stderr.flush()
-    os._exit(exit_code)
+        return _ended(settings, signals, events)
 
 
 def _ended(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> int:

@@ -35,6 +35,9 @@ def per_second(metric: str, by: str = "") -> str:
     return f"sum{f' by ({by})' if by else ''} (rate(@{metric}[$__rate_interval]))"
 
 
+# Results and errors: what is settled, without the records that get no answer.
+ANSWERS = f"({per_second('records_settled_total')} - {per_second('records_passed_over_total')})"
+
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Is it well?": (
         Panel(
@@ -79,7 +82,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Answered with an error",
-            {"": f"{per_second('rejections_total')} / ({per_second('records_settled_total')} > 0)"},
+            {"": f"{per_second('rejections_total')} / ({ANSWERS} > 0)"},
             unit="percentunit",
             kind="stat",
             width=4,
@@ -93,9 +96,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "taken": per_second("records_taken_total"),
                 "settled": per_second("records_settled_total"),
                 "of them errors": per_second("rejections_total"),
+                "of them passed over": per_second("records_passed_over_total"),
             },
             unit="reqps",
-            note="Settled: the broker has acknowledged the answer.",
+            note="Settled: the broker has acknowledged the answer, or none is wanted. Passed over: records of other "
+            "kinds (RECORDS__ONLY), and without a value (NULL_VALUE=skip).",
         ),
         Panel(
             "How old is a request when the model gets it?",
@@ -209,8 +214,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "How much is answered in time?",
             {
-                "results in time": f"{per_second('records_settled_total')} - {per_second('rejections_total')} - "
-                + per_second("late_answers_total"),
+                "results in time": f"{ANSWERS} - {per_second('rejections_total')} - {per_second('late_answers_total')}",
                 "late results": per_second("late_answers_total"),
                 "refused as too late": per_second('rejections_total{code="DEADLINE_EXCEEDED"}'),
             },

@@ -16,7 +16,8 @@ def interpolated(value: str) -> str:
 
 def settings_of(environment: Mapping[str, object], files: Path) -> Settings:
     """The settings. Raises `BadConfiguration` where the worker refuses them. `files` replaces the secret's volume."""
-    (files / "password").write_text("secret\n")
+    for secret in ("password", "registry-password"):
+        (files / secret).write_text("secret\n")
     (files / "ca.crt").write_text("")
     given = {name: interpolated(str(value)) for name, value in environment.items()}
     return load(None, {name: value.replace("/etc/kafka-client", str(files)) for name, value in given.items()})

@@ -28,6 +28,8 @@ pytestmark = [
 ]
 
 STATES = {"states": {"size": "10Gi"}}
+FILES = {"functions.py": "def answer(outputs, record):\n    return {}\n", "labels.txt": "ok\nfraud\n"}
+LABELLED = {"labels": {"app.kubernetes.io/name": "inference-worker"}}  # as the chart has it on all objects
 
 # Each component with the chart's values for it, and its overlay's settings.
 KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
@@ -36,12 +38,14 @@ KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
     "state-directory": (["state-directory"], STATES),
     "gpu": (["gpu"], {"gpu": {"enabled": True}}),
     "autoscaling": (["autoscaling"], {"autoscaling": {"enabled": True}}),
+    "files": (["files"], {"files": FILES}),
     "pod-monitor": (["pod-monitor"], {"podMonitor": {"enabled": True}}),
     "exactly-once": (["exactly-once"], {"exactlyOnce": True}),
     "all": (
-        ["gpu", "autoscaling", "pod-monitor", "exactly-once", "state-directory"],
+        ["gpu", "autoscaling", "pod-monitor", "files", "exactly-once", "state-directory"],
         {
             **STATES,
+            "files": FILES,
             "gpu": {"enabled": True},
             "autoscaling": {"enabled": True},
             "podMonitor": {"enabled": True},
@@ -78,7 +82,7 @@ def objects(manifests: list[Manifest]) -> dict[str, Any]:
     Changed settings roll out by the ConfigMap's name in kustomize, and by an annotation in Helm. Lists of named things
     (variables, mounts, volumes) have no order; an empty list equals no list.
     """
-    text = re.sub(r'(?<="inference-worker)-[a-z0-9]{10}(?=")', "", json.dumps(manifests))
+    text = re.sub(r'("inference-worker(?:-files)?)-[a-z0-9]{10}(?=")', r"\1", json.dumps(manifests))
     return {f"{manifest['kind']} {manifest['metadata']['name']}": plain(manifest) for manifest in json.loads(text)}
 
 
@@ -100,6 +104,13 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if "exactly-once" in components:  # its overlay sets the id that the chart makes from the group's name
         settings = yaml.safe_load((DEPLOY / "kubernetes/overlays/exactly-once/kustomization.yaml").read_text())
         overlay["configMapGenerator"] = settings["configMapGenerator"]
+    if "files" in components:
+        made = {
+            "name": "inference-worker-files",
+            "literals": [f"{name}={content}" for name, content in FILES.items()],
+            "options": LABELLED,
+        }
+        overlay["configMapGenerator"] = [*overlay.get("configMapGenerator", []), made]
     folder = tmp_path_factory.mktemp("both")
     return overlaid(overlay, folder), charted(values, folder)
 
@@ -120,6 +131,34 @@ def test_a_model_and_brokers_of_one_s_own_arrive_as_by_kustomize(tmp_path: Path)
     [values] = [block.text for block in blocks(CHART / "README.md") if block.name == "values"]
 
     assert objects(charted(yaml.safe_load(values), tmp_path)) == objects(overlaid(overlay, tmp_path))
+
+
+def test_records_arrive_as_by_kustomize(tmp_path: Path) -> None:
+    """Both pages' lines for records, functions and a schema registry give equal objects, and the worker takes them."""
+    code = "def answer(outputs, record):\n    return {}\n"
+    [page] = [block.text for block in blocks(DEPLOY / "kubernetes/README.md") if block.name == "records"]
+    overlay = yaml.safe_load(page)
+    [files, settings] = overlay["configMapGenerator"]
+    overlay["configMapGenerator"] = [
+        {"name": files["name"], "literals": [f"functions.py={code}"], "options": LABELLED},
+        settings,
+    ]
+    [text] = [block.text for block in blocks(CHART / "README.md") if block.name == "records"]
+    values = {**yaml.safe_load(text), "files": {"functions.py": code}}
+
+    by_kustomize, by_helm = overlaid(overlay, tmp_path), charted(values, tmp_path)
+    read = settings_of(environment(by_helm), tmp_path)
+
+    found, wanted = objects(by_helm), objects(by_kustomize)
+    assert {name for name in wanted if found[name] != wanted[name]} == {
+        "ConfigMap inference-worker",  # JSON with and without spaces, and where the files of the secret are named
+        "Deployment inference-worker",
+    }
+    assert settings_of(environment(by_kustomize), tmp_path) == read
+    assert read.registry is not None
+    assert read.registry.password is not None
+    assert read.records is not None
+    assert read.records.answer == {"keep": ["id"], "score": "probabilities[1]"}
 
 
 def test_the_chart_is_clean_and_of_this_release() -> None:
@@ -153,10 +192,21 @@ def test_settings_arrive_as_the_worker_reads_them(tmp_path: Path) -> None:
     assert read.telemetry.page is False
 
 
+def test_a_changed_file_rolls_out(tmp_path: Path) -> None:
+    """The pods' template changes with a file's content, as with a setting."""
+    first, changed = (
+        only(charted({"files": {"functions.py": code}}, tmp_path), "Deployment")["spec"]["template"]
+        for code in ("LIMIT = 1", "LIMIT = 2")
+    )
+
+    assert first != changed
+
+
 def environment(manifests: list[Manifest]) -> dict[str, str]:
     [workload] = [manifest for manifest in manifests if manifest["kind"] in {"Deployment", "StatefulSet"}]
     [worker] = workload["spec"]["template"]["spec"]["containers"]
-    return {**only(manifests, "ConfigMap")["data"], **{each["name"]: each["value"] for each in worker["env"]}}
+    [settings] = [m for m in manifests if m["kind"] == "ConfigMap" and "functions.py" not in m["data"]]
+    return {**settings["data"], **{each["name"]: each["value"] for each in worker["env"]}}
 
 
 def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:

@@ -78,6 +78,13 @@ def with_deadlines(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     return rendered(tmp_path_factory.mktemp("deploy"), yaml.safe_dump(overlay))
 
 
+@pytest.fixture(scope="module")
+def with_records(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """The base with the README's lines for records, functions and a schema registry."""
+    [lines] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "records"]
+    return rendered(tmp_path_factory.mktemp("deploy"), f"resources: [../../base]\n{lines}")
+
+
 def the_readmes_overlay() -> str:
     [overlay] = re.findall(r"```yaml\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     return str(overlay)
@@ -87,6 +94,7 @@ def rendered(folder: Path, overlay: str) -> list[Manifest]:
     """The objects of an overlay with this text, next to ours."""
     copied = shutil.copytree(FOLDER, folder / "kubernetes")
     (copied / "overlays/digits").mkdir()
+    (copied / "overlays/digits/functions.py").write_text("def answer(outputs, record):\n    return {}\n")
     (copied / "overlays/digits/kustomization.yaml").write_text(overlay)
     return or_skip(lambda: render(copied / "overlays/digits"))
 
@@ -110,7 +118,7 @@ def worker(manifests: list[Manifest]) -> dict[str, Any]:
 def environment(manifests: list[Manifest]) -> dict[str, str]:
     """The worker's environment: the pod's ConfigMap, overridden by the container's own variables."""
     container = worker(manifests)
-    config = only(manifests, "ConfigMap")
+    [config] = [m for m in manifests if m["kind"] == "ConfigMap" and "functions.py" not in m["data"]]
     assert [source["configMapRef"]["name"] for source in container["envFrom"]] == [config["metadata"]["name"]]
     return {**config["data"], **{variable["name"]: variable["value"] for variable in container["env"]}}
 
@@ -139,6 +147,23 @@ def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_p
     assert settings_of(environment(everything), tmp_path).model.name == "digits"
     assert {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in found["volumes"]
     assert "initContainers" not in found
+
+
+def test_functions_and_a_registry_s_password_are_where_the_worker_looks(
+    with_records: list[Manifest], tmp_path: Path
+) -> None:
+    """A cluster takes all of it; the functions come with the deployment, the password with the secret."""
+    config = next(m for m in with_records if m["kind"] == "ConfigMap" and "functions.py" in m["data"])
+    mounts = {mount["name"]: mount["mountPath"] for mount in worker(with_records)["volumeMounts"]}
+    read = settings_of(environment(with_records), tmp_path)
+
+    assert [refused(manifest, VERSIONS[-1]) for manifest in with_records] == [[]] * len(with_records)
+    assert {"name": "files", "configMap": {"name": config["metadata"]["name"]}} in pod(with_records)["volumes"]
+    assert read.records is not None
+    assert read.records.functions == Path(mounts["files"]) / "functions.py"
+    assert read.registry is not None
+    assert read.registry.password is not None
+    assert read.registry.ssl_ca_location == read.kafka.ssl_ca_location
 
 
 def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:

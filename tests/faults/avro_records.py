@@ -26,12 +26,13 @@ REGISTRY_WITHIN = 120.0  # seconds
 class AvroRecords:
     """Writes records by schemas that follow one another, and reads answers. Owns what it knows of the registry."""
 
-    def __init__(self, registry: str, requests: str, answers: str) -> None:
-        """Registers the schemas of the topic `requests`; the registry must be there."""
+    def __init__(self, registry: str, requests: Sequence[str], answers: str) -> None:
+        """Registers the schemas of these topics of requests; the registry must be there."""
         self._registry = registry
         self._answers = f"{answers}-value"
         schemas = [_schema(version) for version in range(SCHEMAS)]
-        self._schemas = [(_registered(registry, f"{requests}-value", schema), schema) for schema in schemas]
+        for topic in requests:
+            self._schemas = [(_registered(registry, f"{topic}-value", schema), schema) for schema in schemas]
 
     @property
     def form(self) -> Form:

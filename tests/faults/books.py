@@ -32,6 +32,7 @@ from tests.faults.memories import Memory, State
 from tests.faults.requests import PASSED_OVER, ROWS, Form, Request, Rows, number_of, request, rows, told_by, wrong_value
 
 UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that cannot be read
+ONE_TOPIC: Mapping[str, int] = {}
 SHOWN = 20  # examples kept of each way in which a promise was broken
 
 
@@ -90,7 +91,12 @@ class Books:
         tell: Callable[[str, str], None],
         memory: Memory | None = None,
         form: Form = ROWS,
+        firsts: Mapping[str, int] = ONE_TOPIC,
     ) -> None:
+        """`partitions` of all request topics are numbered one topic after the other, from `firsts` on.
+
+        The answers have as many partitions as one request topic.
+        """
         self.requests: dict[Source, int] = {}  # place → the request's number
         self.answers = self.errors = self.dead_letters = self.looks = 0
         self.passed_over = 0  # records that get no answer
@@ -101,6 +107,8 @@ class Books:
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
         self._answered_at: dict[int, float] = {}  # request partition → second of its last answer
         self._partitions = partitions
+        self._firsts = firsts
+        self._answer_partitions = partitions // (len(firsts) or 1)
         self._exactly_once = exactly_once
         self._memory = memory
         self._form = form
@@ -153,7 +161,7 @@ class Books:
         """An answer was read."""
         self.answers += 1
         self.errors += seen.headers.get("status") == "error"
-        source = _source(seen.headers.get("source", ""))
+        source = self._source(seen.headers.get("source", ""))
         if source is None:
             self._break("wrong", f"answer {seen.partition}/{seen.offset} has the source {seen.headers.get('source')!r}")
             return
@@ -171,7 +179,8 @@ class Books:
         self.dead_letters += 1
         headers = seen.headers
         try:
-            source = Source(int(headers["__dlq.errors.partition"]), int(headers["__dlq.errors.offset"]))
+            first = self._firsts.get(headers.get("__dlq.errors.topic", ""), 0)
+            source = Source(first + int(headers["__dlq.errors.partition"]), int(headers["__dlq.errors.offset"]))
         except (KeyError, ValueError):
             self._break("wrong", f"dead letter {seen.partition}/{seen.offset} does not say where its request lies")
             return
@@ -273,6 +282,12 @@ class Books:
         """The names of broken promises; at least once, a repeat breaks none."""
         return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
 
+    def _source(self, text: str) -> Source | None:
+        topic, *numbers = text.rsplit("/", 2)
+        if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):
+            return None
+        return Source(self._firsts.get(topic, 0) + int(numbers[0]), int(numbers[1]))
+
     def _asked(self, number: int) -> Request:
         return request(number, self._partitions, self._form, has_state=self._memory is not None)
 
@@ -345,7 +360,7 @@ class Books:
     def _misplaced(self, source: Source, seen: Seen) -> str | None:
         """Answers of one key share a partition; keyless ones lie in the request's, so that order holds there too."""
         if seen.key is None:
-            due = source.partition % self._partitions
+            due = source.partition % self._answer_partitions
         else:
             due = self._partition_of_key.setdefault(seen.key, seen.partition)
         return None if due == seen.partition else f"in partition {seen.partition}, not {due}"
@@ -384,11 +399,6 @@ class Books:
                 self._break(
                     "committed past", f"{source} had no dead letter at {look.at:.3f} s, and {committed} was committed"
                 )
-
-
-def _source(text: str) -> Source | None:
-    parts = text.rsplit("/", 2)
-    return Source(int(parts[1]), int(parts[2])) if len(parts) == 3 and all(p.isdecimal() for p in parts[1:]) else None
 
 
 def _found(seen: Seen) -> Found:

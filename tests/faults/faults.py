@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
@@ -30,7 +30,7 @@ class Faults:
         registry: Apicurio | None,
         *,
         group: str,
-        topic: str,
+        topics: Sequence[str],
         size: int,
         rest: Callable[[float], None],
         be_silent: Callable[[float], None],
@@ -43,7 +43,7 @@ class Faults:
         self._store = store
         self._registry = registry
         self._group = group
-        self._topic = topic
+        self._topics = topics
         self._rest = rest
         self._be_silent = be_silent
         self._size = size
@@ -120,7 +120,7 @@ class Faults:
         return f"{guest.name} for {fault.seconds:.1f} s"
 
     def _visit(self, seconds: float) -> None:
-        visitor = Cluster(self._broker.bootstrap_servers).visitor(self._group, self.protocol, [self._topic])
+        visitor = Cluster(self._broker.bootstrap_servers).visitor(self._group, self.protocol, self._topics)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             visitor.poll(0.05)

@@ -26,6 +26,7 @@ ENDED_WITHIN = 23.5  # 20 s for the drain, 3 s to leave, and a look of the watch
 MOST_DEATHS = 5  # before a replica is ready; after that it never will be
 MEASURE_EVERY = 5.0  # seconds
 SPARED = 1  # slots
+SLOT = "{slot}"  # in a setting: the number of the replica's slot
 REFUSED = 2  # the exit code of a worker that cannot begin
 
 
@@ -84,7 +85,7 @@ class Fleet:
         """Start a new replica in this slot."""
         name = f"replica-{self._started}"
         self._started += 1
-        own = {**self._settings, **self._leg}
+        own = {name: value.replace(SLOT, str(slot)) for name, value in {**self._settings, **self._leg}.items()}
         if self._has_stable_ids:
             own["DELIVERY__TRANSACTIONAL_ID"] = f"{own['KAFKA__GROUP_ID']}-{slot}"
         replica = self.slots[slot] = Replica(own, self._folder, name)

@@ -56,7 +56,8 @@ class Options:
     legs: Sequence[Leg]
     rate: float = 300.0
     replicas: int = 3
-    partitions: int = 4
+    partitions: int = 4  # of all request topics together
+    topics: int = 1  # of requests
     settings: Mapping[str, str] | None = None
     state: str = ""  # a name of MEMORIES; empty: a model without state
     requests: int | None = None  # None: for as long as the faults take
@@ -127,7 +128,11 @@ class Mix:
         self._stack = stack
         self._group = f"{folder.name}-group"
         self._topics = Topics(
-            f"{folder.name}-requests", f"{folder.name}-answers", f"{folder.name}-dead", options.partitions, 2
+            [f"{folder.name}-requests-{number}" for number in range(options.topics)],
+            f"{folder.name}-answers",
+            f"{folder.name}-dead",
+            options.partitions,
+            2,
         )
         self._form = options.form
         if registry is not None:
@@ -138,6 +143,7 @@ class Mix:
             exactly_once=options.guarantee == "exactly_once",
             memory=options.memory,
             form=self._form,
+            firsts=self._topics.firsts,
             tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
         )
         self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
@@ -147,7 +153,7 @@ class Mix:
             store,
             registry,
             group=self._group,
-            topic=self._topics.requests,
+            topics=self._topics.requests,
             size=options.replicas,
             rest=self._rest,
             be_silent=self._be_silent,
@@ -155,8 +161,7 @@ class Mix:
                 self._fleet,
                 broker,
                 group=self._group,
-                topic=self._topics.requests,
-                partitions=options.partitions,
+                topics=self._topics,
                 is_refused=options.guarantee == "exactly_once" and options.memory is not None,
                 tell=self._books.lost_offset,
             ),
@@ -274,11 +279,11 @@ class Mix:
 
     def _create_topics(self) -> None:
         topics = self._topics
-        counts = {topics.requests: topics.partitions, topics.answers: topics.partitions}
+        counts = dict.fromkeys([*topics.requests, topics.answers], topics.each)
         counts[topics.dead] = topics.dead_partitions
         configs: dict[str, dict[str, str]] = {}
         if self._options.state and self._store is None:
-            counts[self._changelog] = topics.partitions
+            counts[self._changelog] = topics.each
             configs[self._changelog] = dict(CHANGELOG_CONFIGS)
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         for future in admin.create_topics(
@@ -318,7 +323,7 @@ class Mix:
             with_state |= {"STATE__STORE": self._store.url, "STATE__KEYS_IN_MEMORY": str(KEYS_BESIDE_STORE)}
         return {
             "KAFKA__BOOTSTRAP_SERVERS": self._broker.bootstrap_servers,
-            "KAFKA__REQUEST_TOPICS": self._topics.requests,
+            "KAFKA__REQUEST_TOPICS": ",".join(self._topics.requests),
             "KAFKA__RESPONSE_TOPIC": self._topics.answers,
             "KAFKA__DEAD_LETTER_TOPIC": self._topics.dead,
             "KAFKA__GROUP_ID": self._group,

@@ -45,7 +45,9 @@ _ONCE_A_LEG = (Kind.LOST_OFFSET,)  # it ends all replicas, and one must live lon
 _STOPPING = (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND, *_STORES)
 
 
-def kinds(guarantee: str, brokers: int, *, has_store: bool = False, has_registry: bool = False) -> Sequence[Kind]:
+def kinds(
+    guarantee: str, brokers: int, *, has_store: bool = False, has_registry: bool = False, forgets: bool = True
+) -> Sequence[Kind]:
     """The kinds for workers with this guarantee, a cluster of `brokers`, an outside store, and a schema registry.
 
     A lone broker loses the ends of transactions when it stops, in good order or not: its coordinator finds no leader
@@ -54,11 +56,14 @@ def kinds(guarantee: str, brokers: int, *, has_store: bool = False, has_registry
     then stay open, and fare like that producer's next transaction; so do those of an aborted one. No client can mend
     that. So exactly once meets restarts only with three brokers, and a lone one is only frozen, with a session that
     outlasts it.
+
+    `forgets`: the brokers forget transactional ids soon. While a model's process starts again there is no transaction,
+    so brokers that forget in a second would refuse a worker's transactions for as long as a function ends the process.
     """
     is_exactly_once = guarantee == "exactly_once"
     is_lone = is_exactly_once and brokers == 1
     without = {Kind.BROKER_STOP, Kind.BROKER_KILL} if is_lone else {Kind.BROKER_SUSPEND}
-    if not is_exactly_once:
+    if not (is_exactly_once and forgets):
         without.add(Kind.SILENCE)
     without |= (set() if has_store else _STORES) | (set() if has_registry else _REGISTRIES)
     return [kind for kind in Kind if kind not in without]

@@ -163,6 +163,28 @@ def test_every_command_takes_any_setting(words: str, monkeypatch: pytest.MonkeyP
     assert "WORKER_BATCHING__LINGR_MS: no such setting; did you mean WORKER_BATCHING__LINGER_MS?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [("raise SystemExit(3)", 3, ""), ("raise KeyError('a defect')", 1, "KeyError: 'a defect'\n")],
+)
+def test_nothing_of_the_interpreter_s_own_end_runs(ends: str, code: int, said: str) -> None:
+    """A thread of a Kafka client may outlive it, and crash; what was printed is flushed, as is a defect's traceback."""
+    program = f"""
+import atexit, sys, worker.cli, worker.__main__
+def act():
+    sys.stdout.write("printed")
+    {ends}
+atexit.register(print, "too late")
+worker.cli.main = act
+worker.__main__.main()
+"""
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - our own
+
+    assert (done.returncode, done.stdout) == (code, "printed")
+    assert done.stderr.endswith(said)
+
+
 # The libraries that only some commands need.
 HEAVY = ("onnxruntime", "redis", "opentelemetry", "structlog", "pydantic", "numpy", "confluent_kafka", "rich.progress")
 

@@ -39,7 +39,7 @@ def _run(order: RunOrder) -> int:
     from worker.app import run  # noqa: PLC0415 - only the command that is called is imported
     from worker.settings import load  # noqa: PLC0415 - see above
 
-    run(load(order.config, order.over(os.environ)))
+    return run(load(order.config, order.over(os.environ)))
 
 
 def _check(order: CheckOrder) -> int:

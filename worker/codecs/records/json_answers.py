@@ -51,6 +51,8 @@ class JsonAnswers:
                 "title": f"{title}Answer",
                 "type": "object",
                 "properties": {name: _nullable(schema) for name, schema in properties.items()},
+                # Else a property more would not be compatible with a schema that takes any (BACKWARD).
+                "additionalProperties": False,
                 **definitions,
             }
         )

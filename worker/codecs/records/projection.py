@@ -32,14 +32,12 @@ _WORDS = {
     "bool": "true or false",
     "object": "an object",
     "array": "an array",
-    "decimal": "a decimal number",
     "datetime": "an instant such as 2026-01-31T12:00:00Z",
     "bytes": "bytes in base64",
     "null": "null",
 }
 # Messages of msgspec that name no kind, and the kinds that they are of.
 _FORMS = {
-    "Invalid decimal string": "decimal",
     "Invalid RFC3339 encoded datetime": "datetime",
     "Timestamp is out of range": "datetime",
     "Invalid base64 encoded string": "bytes",

@@ -13,7 +13,6 @@ from worker.codecs.records.paths import EACH
 from worker.codecs.records.projection import REQUIRED, Wish
 
 _ANYTHING = (Any, msgspec.Raw)
-_DECIMAL: Schema = {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]}
 
 
 @dataclass(slots=True)
@@ -67,22 +66,12 @@ def _below(place: _Place) -> Schema:
 
 
 def _of_value(wish: Wish) -> Schema:
-    """The schema of a value that msgspec judges by its type. A decimal may be a number there, too."""
-    schema: Schema = _with_decimals(msgspec.json.schema(wish.type))
+    """The schema of a value that msgspec judges by its type."""
+    schema: Schema = msgspec.json.schema(wish.type)
     inner = schema
     for dim in wish.dims:
         inner.update({} if dim is None else {"minItems": dim, "maxItems": dim})
         inner = inner["items"]
     if wish.names and "type" in inner:
         inner["enum"] = list(wish.names)
-    return schema
-
-
-def _with_decimals(schema: Schema) -> Schema:
-    if schema.get("format") == "decimal":
-        return _DECIMAL
-    if "items" in schema:
-        return {**schema, "items": _with_decimals(schema["items"])}
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [_with_decimals(each) for each in schema["anyOf"]]}
     return schema

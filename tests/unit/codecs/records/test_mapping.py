@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
+from worker.codecs.records.elements import _DECIMAL
 from worker.codecs.records.inputs import MOST_REPEATED
 from worker.codecs.records.projection import ReaderOf, from_json, from_objects
 from worker.codecs.records.served import DEEPEST
@@ -96,19 +99,47 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     assert made(entry, {"d": "1.10"}, {"d": 2.5}, {"d": 3}, of=spec("FP64"), dtype="<f8") == [[1.1], [2.5], [3.0]]
     mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": Decimal("1.10")})
     assert numbers(mapped.tensors[0], "<f8") == [[1.1]]
-    assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: expected a decimal number"
-    for wrong in ("sNaN", "1e400"):  # the first raises wherever it is used as a number, the second is no FP64
-        assert why(mapping(spec("FP64"), inputs={"x": entry}), {"d": wrong}).startswith("d: expected a number")
+    assert why(mapping(inputs={"x": entry}), {"d": True}) == "d: expected a number or a text, got true or false"
+    assert why(mapping(inputs={"x": entry}), {"d": "1e39"}).startswith("d: expected a number of at most 3.4")
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
 
 
-@pytest.mark.parametrize("text", ["NaN", "sNaN", "-Infinity", "1e400"])
+_NO_DECIMALS = (
+    "",
+    "NaN",
+    "sNaN",
+    "-Infinity",
+    "1e400",
+    "a lot",
+    "1_000",
+    " 1",
+    "1\n",
+    "\uff11",
+    "\u0661",
+    "1,5",
+    "0x1",
+    ".",
+    "1e",
+    "--1",
+)
+
+
+@pytest.mark.parametrize("text", _NO_DECIMALS)
 def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
-    """Whatever the model takes, because only a missing number is NaN."""
+    """Whatever the model takes, because only a missing number is NaN, and whatever else Python takes for a number."""
     of = mapping(spec("FP64"), inputs={"x": {"field": "d", "as": "decimal"}}, takes_nan=True)
     mapped = read(of, {"d": 1}, {"d": text}, {})
     assert [str(row) for row in numbers(mapped.tensors[0], "<f8")] == ["[1.0]", "[nan]"]
-    assert mapped.faults == {1: f"d: expected {spec('FP64').values}"}
+    assert mapped.faults == {1: f"d: expected {spec('FP64').values}, or a text such as 1.10"}
+
+
+@pytest.mark.parametrize("text", ["1", "-1.5", "+1.", ".5", "007.50", "1E+3", "0e-10", "12345678901234567890.5"])
+def test_a_text_in_the_grammar_of_decimals_is_taken(text: str) -> None:
+    """As BigDecimal writes it, or XML; the contract's pattern takes the same texts, and none of the others."""
+    assert made({"field": "d", "as": "decimal"}, {"d": text}, of=spec("FP64"), dtype="<f8") == [[float(text)]]
+    pattern = msgspec.json.schema(_DECIMAL)["anyOf"][0]["pattern"]
+    assert re.search(pattern, text)
+    assert not [one for one in _NO_DECIMALS if one not in ("1e400", "1\n") and re.search(pattern, one)]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +220,11 @@ def test_a_missing_number_is_nan_where_the_model_takes_it() -> None:
         (spec("FP64"), {"default": 1.5, "as": "decimal"}, 1.5),
         (spec("BOOL"), {"default": False}, False),
         (spec("INT64"), {"default": "app", "names": ["web", "app"]}, 1),
+        (spec("FP64"), {"default": "1.50", "as": "decimal"}, 1.5),
         (spec("INT64"), {"default": 5, "as": "ms", "epoch": "s"}, 5000),
+        (spec("INT64"), {"default": "1970-01-01T00:00:05+00:00", "as": "ms"}, 5000),
+        (spec("INT64"), {"default": "1970-01-02", "as": "s"}, 86_400),
+        (spec("INT64"), {"default": "1970-01-02", "as": "day"}, 2),
     ],
 )
 def test_a_missing_value_has_its_default(of: Any, entry: dict[str, Any], got: object) -> None:
@@ -214,6 +249,14 @@ def test_an_input_that_may_be_left_out_has_the_models_default() -> None:
         (spec("BYTES"), {"default": 1}),
         (spec("INT64"), {"default": "tv", "names": ["web"]}),
         (spec("INT64"), {"default": 5, "as": "ms"}),
+        (spec("INT64"), {"default": "soon", "as": "ms"}),
+        (spec("INT64"), {"default": True, "as": "ms"}),
+        (spec("INT64"), {"default": "5", "as": "ms", "epoch": "s"}),
+        (spec("INT64"), {"default": math.nan, "as": "ms", "epoch": "s"}),
+        (spec("INT8"), {"default": "1970-01-02", "as": "s"}),
+        (spec(), {"default": "1_000", "as": "decimal"}),
+        (spec(), {"default": 1, "as": "boolean"}),
+        (spec("INT64"), {"default": 1, "names": ["web"]}),
     ],
 )
 def test_a_default_of_another_type_is_refused(of: Any, entry: dict[str, Any]) -> None:
