@@ -187,8 +187,7 @@ class Items(Input):
         lengths = list(map(len, columns[0]))
         for at, length in enumerate(lengths):
             if not length or length != (self._length or length):
-                path, many = self._elements[0].source.path, self._length or "one or more"
-                faults.setdefault(at, f"{path}: expected {many} elements, got {length}")
+                faults.setdefault(at, _of_another_length(self._elements[0].source.path, self._length, length))
         owners = np.repeat(np.arange(count), lengths)
         flat = [list(chain.from_iterable(column)) for column in columns]
         whole = _side_by_side(self._elements, flat, owners, faults)
@@ -227,9 +226,9 @@ class Nested(Input):
             rows = _filled(rows)
         owners = np.repeat(np.arange(count), counts or 1).tolist()
         unfolded = [_unfolded(value, self.spec.dims) for value in rows]
-        for owner, found in zip(owners, unfolded, strict=True):
+        for owner, value, found in zip(owners, rows, unfolded, strict=True):
             if found is None:
-                faults.setdefault(owner, f"{path}: expected an array of shape {_shown(self.spec.dims)}")
+                faults.setdefault(owner, self._misfit(value))
         nothing: tuple[Dims, list[Any]] = self._blank, []  # as a fault costs no memory
         fit = [found or nothing for found in unfolded]
         sizes = [len(flat) for _, flat in fit]
@@ -245,6 +244,16 @@ class Nested(Input):
         of_records = [sum(sizes[start:stop]) for start, stop in bounds]
         of_rows = [shapes[start] if start < stop else self._blank for start, stop in bounds]
         return Made(_cut(self.spec, whole, of_records, 1), of_rows)
+
+    def _misfit(self, value: Sequence[Any]) -> str:
+        path, dims = self._element.source.path, self.spec.dims
+        if len(dims) == 1:
+            return _of_another_length(path, dims[0], len(value))
+        return f"{path}: expected an array of shape {_shown(dims)}"
+
+
+def _of_another_length(path: Path, wanted: int | None, got: int) -> str:
+    return f"{path}: expected {wanted or 'one or more'} elements, got {got}"
 
 
 def _fills(element: Element) -> bool:

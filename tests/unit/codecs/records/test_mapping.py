@@ -322,7 +322,7 @@ def test_an_empty_array_of_a_row_has_one_default() -> None:
 def test_the_models_default_makes_no_array() -> None:
     """It would be as long as the other inputs."""
     of = mapping(spec("INT64", None, default=1))
-    assert why(of, {"x": []}) == "x: expected an array of shape [any]"
+    assert why(of, {"x": []}) == "x: expected one or more elements, got 0"
     assert why(of, {}) == "x: missing"
 
 
@@ -380,7 +380,7 @@ def test_a_fault_in_a_row_is_its_records() -> None:
     mapped = read(
         arrays, {"items": [{"v": [1]}], "w": [2, 3]}, {"items": [{"v": [1]}], "w": [2]}, {"items": [], "w": [2, 3]}
     )
-    assert mapped.faults == {1: "w: expected an array of shape [2]", 2: "items: expected an array with an element"}
+    assert mapped.faults == {1: "w: expected 2 elements, got 1", 2: "items: expected an array with an element"}
     assert [numbers(column) for column in mapped.tensors] == [[[1]], [[2, 3]]]
 
 
