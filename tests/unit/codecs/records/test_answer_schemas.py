@@ -403,7 +403,8 @@ def test_a_protobuf_schema_is_a_text_where_that_of_the_records_is_one() -> None:
     record = schema_of(
         compiled(shop=BOXES_FILE.replace("import", "package google.shop; import", 1))["google.shop.Boxes"]
     )
-    columns = [[datetime(2026, 11, 27, tzinfo=UTC)], [7], [[1, 2]], ["WEB"], [0.5], ["ok"], [[0.5, 1.0]], [3], [True]]
+    at = datetime(2026, 11, 27, tzinfo=UTC)
+    columns: list[list[Any]] = [[at], [7], [[1, 2]], ["WEB"], [0.5], ["ok"], [[0.5, 1.0]], [3], [True]]
 
     described, told = (answer_schema(each, FIELDS, kept) for each in (record, record._replace(was_text=True)))
 
