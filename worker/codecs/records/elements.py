@@ -116,7 +116,7 @@ class Element:
         if source.names is not None:
             return str
         if source.conversion == DECIMAL:
-            return _DECIMAL
+            return _DECIMAL if source.scale is None else bytes
         if source.conversion == BOOLEAN or spec.dtype.kind == "b":
             return bool
         if source.is_instant:
@@ -159,7 +159,8 @@ class Element:
         if source.is_instant:
             return _INSTANT if self._is_dated else f"a number of {source.epoch} since 1970"
         if source.conversion == DECIMAL:
-            return f"{spec.values}, or a text such as 1.10"
+            form = "a text such as 1.10" if source.scale is None else "the digits of a decimal in base64"
+            return f"{spec.values}, or {form}"
         return "true or false" if self.type is bool else spec.values
 
     def _texts(self, values: Values, _: Faults) -> Array:
@@ -189,7 +190,8 @@ class Element:
         return narrow
 
     def _decimals(self, values: Values, faults: Faults) -> Array:
-        numbers = np.array([np.nan if value is None else _decimal(value) for value in values])
+        scale = self.source.scale
+        numbers = np.array([np.nan if value is None else _decimal(value, scale) for value in values])
         if not np.isfinite(numbers).all():
             for at in np.flatnonzero(~np.isfinite(numbers)).tolist():
                 if values[at] is not None:
@@ -237,13 +239,15 @@ class Element:
         return list(map(_with_time, read))
 
 
-def _decimal(value: float | str) -> float:
-    """The number that this is, or that a text says; NaN for any other text."""
-    if not isinstance(value, str):
-        return value
+def _decimal(value: float | str | bytes, scale: int | None) -> float:
+    """The number that this is, that a text says, or that the bytes are the digits of; NaN for any others."""
     try:
+        if isinstance(value, bytes):
+            return int.from_bytes(value, "big", signed=True) / 10 ** (scale or 0) if value else np.nan
+        if not isinstance(value, str):
+            return value
         return np.nan if value.encode(errors="replace").translate(None, _OF_DECIMALS) else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return np.nan
 
 

@@ -104,6 +104,20 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
 
 
+def test_a_decimal_may_be_the_digits_that_connect_writes() -> None:
+    """In base64, as Debezium has each column of decimals unless it is told otherwise. A default is a number."""
+    entry = {"field": "d", "as": "decimal", "scale": 2}
+    assert made(entry, {"d": "Aw=="}, {"d": "/4A="}, of=spec("FP64"), dtype="<f8") == [[0.03], [-1.28]]
+    assert made({**entry, "default": 0.5}, {"d": "Aw=="}, {}, of=spec("FP64"), dtype="<f8") == [[0.03], [0.5]]
+    mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": b"\3"})
+    assert numbers(mapped.tensors[0], "<f8") == [[0.03]]
+    of = mapping(spec("FP64"), inputs={"x": entry})
+    assert why(of, {"d": 0.03}) == "d: expected bytes in base64, got a number"
+    assert why(of, {"d": "1.10"}) == "d: expected bytes in base64"
+    for text in ("", "f" * 400):
+        assert why(of, {"d": text}) == f"d: expected {spec('FP64').values}, or the digits of a decimal in base64"
+
+
 _NO_DECIMALS = (
     "",
     "NaN",
@@ -616,6 +630,10 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
         (spec("UINT8"), {"inputs": {"x": {"field": "a", "names": {"b": 256}}}}, "names: each number must be a whole"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
+        *[
+            (spec(), {"inputs": {"x": {"field": "a", "scale": 2, **given}}}, "scale is a whole number up to 1000, and")
+            for given in ({}, {"as": "ms"}, *[{"as": "decimal", "scale": wrong} for wrong in (True, -1, 1001, "2")])
+        ],
         (spec(), {"rows": "$key"}, "is no array of the record"),
         (spec(), {"key": "items[*].id"}, r"\[records\] key: items\[\*\].id goes through an array"),
         (spec(), {"only": {"items[*].id": 1}}, r"\[records\] only: items\[\*\].id goes through an array"),
