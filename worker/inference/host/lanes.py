@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import ceil
 
 from worker.core.chunk import Batch, Finished
@@ -229,24 +228,19 @@ class HostLanes:
     def _places(self, run: _Run, batch: Batch) -> Places:
         """The places of the feeds. What does not lie in the memory is copied: texts, states, a single record."""
         places = Places()
-        elsewhere = dict[str, Array]()
+        elsewhere = dict[str | tuple[str, ...], Array]()
         feeds = batch.all_feeds
-        if isinstance(feeds, WideFeeds):
-            for names, whole in feeds.wholes.items():
-                if (start := self._heap.memory.start_of(whole)) is not None:
-                    places[names] = (whole.dtype.str, whole.shape, start, whole.nbytes)
-            placed = set(chain.from_iterable(places))
-            feeds = {name: array for name, array in feeds.items() if name not in placed}
-        for name, array in feeds.items():
+        arrays = feeds.wholes if isinstance(feeds, WideFeeds) else feeds
+        for name, array in arrays.items():
             start = None if array.dtype.hasobject else self._heap.memory.start_of(array)
             if start is None:
                 elsewhere[name] = array
             else:
                 places[name] = (array.dtype.str, array.shape, start, array.nbytes)
         if elsewhere:
-            arrays = [packed(array) for array in elsewhere.values()]
-            run.copies = self._heap.take(room_for(arrays))
-            copied = put(arrays, self._heap.memory.bytes, self._start_of(run.copies))
+            copies = [packed(array) for array in elsewhere.values()]
+            run.copies = self._heap.take(room_for(copies))
+            copied = put(copies, self._heap.memory.bytes, self._start_of(run.copies))
             places.update(zip(elsewhere, copied, strict=True))
         return places
 

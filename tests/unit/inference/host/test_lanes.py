@@ -585,11 +585,11 @@ def test_feeds_in_the_shared_memory_are_not_copied_and_neither_are_halves_of_the
 def test_feeds_that_lie_in_one_array_cross_with_one_place(is_shared: bool) -> None:  # noqa: FBT001  # a parameter of pytest
     """The host gets each by its name, beside others; if the array lies elsewhere, they are copied."""
     hosts = Hosts(runner=ByName())
-    names, feeds = ("c", "a", "b"), WideFeeds()
+    names = ("c", "a", "b")
     whole = hosts.heap.room(64).empty((3, 2, 1), np.dtype(np.int64)) if is_shared else np.empty((3, 2, 1), np.int64)
     whole[:] = np.arange(6).reshape(3, 2, 1)
-    feeds.update({"t": np.array([["x"], ["y"]], object), **dict(zip(names, whole, strict=True))})
-    feeds.wholes[names] = whole
+    texts = np.array([["x"], ["y"]], object)
+    feeds = WideFeeds({"t": texts, **dict(zip(names, whole, strict=True))}, {names: whole, "t": texts})
     given = Batch([chunk()], feeds, 2, ClosedBy.SIZE)
     hosts.lanes.submit(given)
     hosts.lanes.submit(given._replace(states={"s": np.array([[7], [8]])}))
