@@ -70,11 +70,11 @@ class Element:
 
     @property
     def is_plain(self) -> bool:
-        """True if its elements are the numbers of the record as they are."""
-        return self._array in (self._floats, self._plain)
+        """True if its elements are the values of the record as they are."""
+        return self._array in (self._floats, self._plain, self._texts)
 
     def together(self, columns: Sequence[Values]) -> Array | None:
-        """The elements of columns of this datatype, of shape (columns, n); None if a value is wrong. All are plain.
+        """The elements of columns of this datatype, of shape (columns, n ≥ 1); None if a value is wrong. All are plain.
 
         500 columns of 64 numbers take 0.9 ms, and 6 ms one by one (2026-11).
         """

@@ -216,8 +216,11 @@ def _spread(node: _Node, objects: Column, columns: list[Column]) -> None:
     else:
         parts = zip(*map(astuple, objects), strict=True) if objects else [()] * len(node.steps)
         for inner, part in zip(node.steps.values(), parts, strict=True):
-            values: Column = part  # type: ignore[assignment]  # a tuple will do
-            if inner.wish is None and inner.is_optional and None in part:
+            if inner.wish is not None:
+                columns[inner.index] = part  # type: ignore[call-overload]  # a tuple will do
+                continue
+            values: Column = part  # type: ignore[assignment]  # likewise
+            if inner.is_optional and None in part:
                 nothing = inner.type()
                 values = [nothing if value is None else value for value in part]
             _spread(inner, values, columns)
