@@ -53,8 +53,8 @@ REQUIRED: Any = msgspec.NODEFAULT
 class Wish(NamedTuple):
     """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
 
-    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, and the
-    `names` that alone are taken.
+    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, the `names`
+    that alone are taken, and that the array on the way may be empty (`fills`).
     """
 
     path: Path
@@ -62,6 +62,7 @@ class Wish(NamedTuple):
     default: Any = REQUIRED
     dims: Sequence[int | None] = ()
     names: Collection[str] = ()
+    fills: bool = False
 
 
 class Projected(NamedTuple):

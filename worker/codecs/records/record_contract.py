@@ -27,6 +27,11 @@ class _Place:
         is_wanted = any(wish.default is REQUIRED for wish in self.wishes)
         return is_wanted or EACH in self.steps or any(place.is_required for place in self.steps.values())
 
+    @property
+    def may_be_empty(self) -> bool:
+        """True if no wish needs an element of the array."""
+        return all(wish.fills for wish in self.wishes) and all(below.may_be_empty for below in self.steps.values())
+
 
 def record_schema(fields: Iterable[Wish]) -> Schema:
     """The schema of records with these fields. They may have any others, except those that the answer adds."""
@@ -51,7 +56,8 @@ def _schema(place: _Place) -> Schema | bool:
 def _below(place: _Place) -> Schema:
     """The schema that the steps make; empty without any."""
     if EACH in place.steps:
-        return {"type": "array", "minItems": 1, "items": _schema(place.steps[EACH])}
+        least = {} if place.may_be_empty else {"minItems": 1}
+        return {"type": "array", **least, "items": _schema(place.steps[EACH])}
     if not place.steps:
         return {}
     required = [name for name, below in place.steps.items() if below.is_required]

@@ -310,6 +310,36 @@ def test_an_element_of_an_array_may_miss() -> None:
     assert numbers(read(items, {"items": [{}, {"p": 1}]}).tensors[0]) == [[9, 1]]
 
 
+@pytest.mark.parametrize("array", [{"x": []}, {"x": None}, {}])
+def test_an_array_of_any_length_that_misses_has_one_default(array: dict[str, Any]) -> None:
+    """A new customer has no history, and no axis may be empty."""
+    of = mapping(spec("INT64", None), inputs={"x": {"field": "x", "default": 7}})
+    mapped = read(of, {"x": [1, None, 3]}, array)
+    assert (numbers(mapped.tensors[0], "<i8"), mapped.dims) == ([[1, 7, 3], [7]], [[(3,), (1,)]])
+
+
+def test_an_array_of_objects_that_is_empty_has_one_default() -> None:
+    """Where each of its fields has one."""
+    one, two = {"field": "items[*].p", "default": 7}, {"field": "items[*].q", "default": 8}
+    items = [{"items": [{"p": 1, "q": 2}]}, {"items": []}]
+    of = mapping(spec("FP32", None, 2), inputs={"x": [one, two]})
+    assert numbers(read(of, *items).tensors[0]) == [[1, 2], [7, 8]]
+    half = mapping(spec("FP32", None, 2), inputs={"x": [one, "items[*].q"]})
+    assert why(half, items[1]) == "items[*].p: expected one or more elements, got 0"
+
+
+def test_an_empty_array_of_a_row_has_one_default() -> None:
+    of = mapping(spec("FP32", None), rows="items", inputs={"x": {"field": "items[*].v", "default": 7}})
+    assert numbers(read(of, {"items": [{"v": []}, {}, {"v": [1]}]}).tensors[0]) == [[7, 7, 1]]
+
+
+def test_the_models_default_makes_no_array() -> None:
+    """It would be as long as the other inputs."""
+    of = mapping(spec("INT64", None, default=1))
+    assert why(of, {"x": []}) == "x: expected an array of shape [any]"
+    assert why(of, {}) == "x: missing"
+
+
 def test_a_field_may_be_an_array_of_the_rows_dimensions() -> None:
     """Lists of lists have the shape of the input; where a dimension is open, each record its own."""
     of = mapping(spec("FP32", None, 2))
