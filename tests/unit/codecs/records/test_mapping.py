@@ -645,6 +645,13 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
 # Refused at start
 
 
+WRONG_SCALES: Sequence[Mapping[str, object]] = [
+    {},
+    {"as": "ms"},
+    *[{"as": "decimal", "scale": wrong} for wrong in (True, -1, 1001, "2")],
+]
+
+
 @pytest.mark.parametrize(
     ("of", "section", "told"),
     [
@@ -662,7 +669,7 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
         *[
             (spec(), {"inputs": {"x": {"field": "a", "scale": 2, **given}}}, "scale is a whole number up to 1000, and")
-            for given in ({}, {"as": "ms"}, *[{"as": "decimal", "scale": wrong} for wrong in (True, -1, 1001, "2")])
+            for given in WRONG_SCALES
         ],
         (spec(), {"rows": "$key"}, "is no array of the record"),
         (spec(), {"key": "items[*].id"}, r"\[records\] key: items\[\*\].id goes through an array"),
