@@ -178,7 +178,7 @@ class Items(Input):
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        return [element.wish for element in self._elements]
+        return [element.wish._replace(length=self._length) for element in self._elements]
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         lengths = list(map(len, columns[0]))
@@ -206,7 +206,7 @@ class Nested(Input):
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        path, wanted, *_, names = self._element.wish
+        path, wanted, _, _, names, _ = self._element.wish
         if self._element.may_miss:
             wanted |= None
         for _ in self.spec.dims:

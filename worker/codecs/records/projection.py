@@ -53,15 +53,16 @@ REQUIRED: Any = msgspec.NODEFAULT
 class Wish(NamedTuple):
     """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
 
-    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, and the
-    `names` that alone are taken.
+    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, the `names`
+    that alone are taken, and the `length` of the array that the path goes through.
     """
 
     path: Path
     type: Any
     default: Any = REQUIRED
     dims: Sequence[int | None] = ()
-    names: Collection[str] = ()
+    names: Collection[Any] = ()
+    length: int | None = None
 
 
 class Projected(NamedTuple):
