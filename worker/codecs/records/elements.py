@@ -36,11 +36,10 @@ _INSTANT = "an instant such as 2026-01-31T12:00:00Z"
 _INSTANT_OR_DAY = Annotated[
     Any, Meta(extra_json_schema={"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]})
 ]
-# A number, or a text in the grammar of decimals. Python takes more for one: 1_000, full-width digits, " 1" and nan.
-_DECIMAL = (
-    Annotated[str, Meta(extra_json_schema={"pattern": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"})] | float
-)
+# A text in the grammar of decimals. Python takes more for one: 1_000, full-width digits, " 1" and nan.
+_DECIMAL = Annotated[str, Meta(extra_json_schema={"pattern": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"})]
 _OF_DECIMALS = b"0123456789+-.eE"
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)  # the instants that have parts
 _EXACT = 2**53  # a whole number up to this is exact in FP64
 
 
@@ -116,14 +115,14 @@ class Element:
         if source.names is not None:
             return str
         if source.conversion == DECIMAL:
-            return _DECIMAL if source.scale is None else bytes
+            return _DECIMAL | _number(spec) if source.scale is None else bytes
         if source.conversion == BOOLEAN or spec.dtype.kind == "b":
             return bool
         if source.is_instant:
-            return _INSTANT_OR_DAY if source.epoch is None else int | float
+            return _INSTANT_OR_DAY if source.epoch is None else _since_1970(spec, str(source.conversion), source.epoch)
         if spec.is_text:
             return str
-        return float if spec.is_float else _whole(spec)
+        return _number(spec) if spec.is_float else _whole(spec)
 
     def _default(self, where: str) -> Any:
         """The value in the place of a missing one, of the type of a given one."""
@@ -277,12 +276,37 @@ def as_objects(values: Values) -> Array:
     return objects
 
 
+# The types of numbers. The contract tells bounds that msgspec does not judge; the columns are judged by them.
+
+
+def _number(spec: TensorSpec) -> Any:
+    """Numbers of this datatype of floats."""
+    most = float(np.finfo(spec.dtype).max)
+    return float if spec.dtype == np.float64 else _said(float, -most, most)
+
+
 def _whole(spec: TensorSpec) -> Any:
     """Whole numbers of this datatype; msgspec knows no bounds beyond INT64."""
+    low, high = int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max)
+    return Annotated[int, Meta(ge=low, le=high)] if high < _INT64.max else _said(int, low, high)
+
+
+def _since_1970(spec: TensorSpec, conversion: str, epoch: str) -> Any:
+    """Numbers in the unit `epoch` whose instants have all parts, or are of this datatype in the unit wanted."""
+    unit: int = UNITS[epoch]
+    number: Any = int | float
+    if conversion not in UNITS:
+        return _said(number, -((_EPOCH - _FIRST) // _MICROSECOND // unit), (_LAST - _EPOCH) // _MICROSECOND // unit)
+    if spec.is_float:
+        most = float(np.finfo(spec.dtype).max) * UNITS[conversion] / unit
+        return _said(number, -most, most) if most < np.inf else number
     limits = np.iinfo(spec.dtype)
-    if limits.max < _INT64.max:
-        return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
-    return int
+    low, high = (int(limit) * UNITS[conversion] // unit for limit in (limits.min, limits.max))
+    return _said(number, low, high) if -_INT64.max <= low and high <= _INT64.max else number
+
+
+def _said(kind: Any, low: float, high: float) -> Any:
+    return Annotated[kind, Meta(extra_json_schema={"minimum": low, "maximum": high})]
 
 
 def _microseconds(value: datetime | float, epoch: str | None) -> int:

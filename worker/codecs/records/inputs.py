@@ -175,7 +175,7 @@ class Items(Input):
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        return [element.wish._replace(fills=self._fills) for element in self._elements]
+        return [element.wish._replace(length=self._length, fills=self._fills) for element in self._elements]
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         if self._fills:

@@ -152,14 +152,20 @@ class RecordMapping:
         wishes = [wish for wish in self._wishes() if not wish.path.is_of_record]
         return [wish._replace(path=self._from_outside(wish.path)) for wish in wishes]
 
+    @property
+    def fields_around(self) -> Sequence[Wish]:
+        """The fields that are read of the Kafka record around the value."""
+        kinds = [Wish(around.path, Any, None, names=allowed) for around, allowed in self._only_around]
+        return [*kinds, *[wish for wish in self._wishes() if wish.path.is_of_record]]
+
     def _from_outside(self, path: Path) -> Path:
         """The path that leads to this one through the envelope."""
         return path if self._envelope is None else Path((*self._envelope.path.steps, *path.steps))
 
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
-        for path in self._only:
-            yield Wish(path, Any, None)
+        for path, allowed in self._only.items():
+            yield Wish(path, Any, None, names=allowed)
         if self._rows is not None:
             yield Wish(self._rows, Any)
         if self._key is not None:

@@ -54,14 +54,15 @@ class Wish(NamedTuple):
     """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
 
     With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, the `names`
-    that alone are taken, and that the array on the way may be empty (`fills`).
+    that alone are taken, the `length` of the array that the path goes through, and that it may be empty (`fills`).
     """
 
     path: Path
     type: Any
     default: Any = REQUIRED
     dims: Sequence[int | None] = ()
-    names: Collection[str] = ()
+    names: Collection[Any] = ()
+    length: int | None = None
     fills: bool = False
 
 

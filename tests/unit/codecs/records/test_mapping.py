@@ -151,7 +151,7 @@ def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
 def test_a_text_in_the_grammar_of_decimals_is_taken(text: str) -> None:
     """As BigDecimal writes it, or XML; the contract's pattern takes the same texts, and none of the others."""
     assert made({"field": "d", "as": "decimal"}, {"d": text}, of=spec("FP64"), dtype="<f8") == [[float(text)]]
-    pattern = msgspec.json.schema(_DECIMAL)["anyOf"][0]["pattern"]
+    pattern = msgspec.json.schema(_DECIMAL)["pattern"]
     assert re.search(pattern, text)
     assert not [one for one in _NO_DECIMALS if one not in ("1e400", "1\n") and re.search(pattern, one)]
 
