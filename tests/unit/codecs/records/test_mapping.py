@@ -118,6 +118,20 @@ def test_a_decimal_may_be_the_digits_that_connect_writes() -> None:
         assert why(of, {"d": text}) == f"d: expected {spec('FP64').values}, or the digits of a decimal in base64"
 
 
+def test_a_whole_number_may_be_a_text() -> None:
+    """As the JSON of Protobuf has those of 64 bits; none of its digits is lost."""
+    entry, of = {"field": "d", "as": "decimal"}, spec("INT64")
+    assert made(entry, {"d": "9007199254740993"}, {"d": -7}, {"d": "-1"}, of=of, dtype="<i8") == [
+        [2**53 + 1],
+        [-7],
+        [-1],
+    ]
+    assert made({**entry, "default": "3"}, {}, {"d": 2**53 + 1}, of=of, dtype="<i8") == [[3], [2**53 + 1]]
+    assert why(mapping(of, inputs={"x": entry}), {"d": 1.5}) == "d: expected a whole number or a text, got a number"
+    for wrong in ("", "1.0", "1e3", "1\n", "\u0661", "1_0", "9" * 19, 2**63):
+        assert why(mapping(of, inputs={"x": entry}), {"d": wrong}) == f"d: expected {of.values}, or a text such as 110"
+
+
 _NO_DECIMALS = (
     "",
     "NaN",
@@ -667,6 +681,7 @@ WRONG_SCALES: Sequence[Mapping[str, object]] = [
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
         (spec("UINT8"), {"inputs": {"x": {"field": "a", "names": {"b": 256}}}}, "names: each number must be a whole"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
+        (spec("INT64"), {"inputs": {"x": {"field": "a", "as": "decimal", "scale": 2}}}, "gives no INT64"),
         *[
             (spec(), {"inputs": {"x": {"field": "a", "scale": 2, **given}}}, "scale is a whole number up to 1000, and")
             for given in WRONG_SCALES
