@@ -196,7 +196,15 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         browser.wait(lambda: browser.text("#phase") == "Reading states back", "it restores")
         assert "2 partitions, about 45,000 records to go" in browser.text("#state")
 
-        shown.states.restoring = 0
+        shown.states.restoring, shown.worker.running_since = 0, time.monotonic() - 60.0
+
+        def hangs() -> bool:
+            shown.turn()
+            return browser.text("#verdict") == "One run has gone on for 1 min, and nothing is answered meanwhile."
+
+        browser.wait(hangs, "a run hangs")
+
+        shown.worker.running_since = None
         shown.events.waits_for_schema(Partition("payments.requests.v2", 0), "17", "connection refused")
         shown.worker.registry_away_since = time.monotonic() - 90.0
         shown.turn()

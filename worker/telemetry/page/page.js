@@ -76,6 +76,7 @@ function between(earlier, later) {
     seconds, batches, closed,
     requests: (later.taken - earlier.taken) / seconds,
     settled,
+    isUsual: !hanging && later.host.ended === earlier.host.ended, // a run that hangs or is ended says nothing of the others
     answers: Math.max(0, settled - (later.passed_over - earlier.passed_over) / seconds), // counted when taken
     rejections: minus(later.rejections.map((each) => each.count), earlier.rejections.map((each) => each.count)),
     rejected: (total(later.rejections, "count") - total(earlier.rejections, "count")) / seconds,
@@ -211,8 +212,9 @@ function verdict(now) {
   if (status.host.away) return `The model's process ended ${duration(status.host.away)} ago, and another one starts.`;
   if (status.schemas.waiting) return waiting(status.schemas);
   if (!now || status.phase !== "serving") return "";
+  if (status.running > now.seconds && !now.answers) return `One run has gone on for ${duration(status.running)}, and nothing is answered meanwhile.`;
   const load = Math.max(now.busy, now.loop);
-  if (now.settled && load >= SOME_LOAD) capacity = now.settled / load;
+  if (now.settled && now.isUsual && load >= SOME_LOAD) capacity = now.settled / load;
   const more = capacity ? `: could take some ${some(capacity)} a second` : "";
   if (!now.requests && !now.settled) return `Idle${more}.`;
   if (load < FULL_LOAD) return `${load < SOME_LOAD ? "Hardly" : percent(load)} busy${more}.`;
