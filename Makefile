@@ -137,7 +137,8 @@ gpu-pack: setup
 
 # Kill -9, SIGTERM, SIGSTOP, rebalances, broker restarts and bad requests in an order that the seed fixes, and a checker
 # of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one. FAULTS
-# are further options: "--state gru --requests 100000" is a model with state, "--store" its states outside of Kafka.
+# are further options: "--state gru --requests 100000" is a model with state, "--store" its states outside of Kafka, and
+# "--records rows", "functions" or "avro" has records: of several rows, for functions that do harm, with a registry.
 SEED ?= 1
 MINUTES ?= 5
 GUARANTEE ?= both

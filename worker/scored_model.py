@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from threading import Lock
 
 import numpy as np
@@ -136,5 +137,12 @@ class _OfNewKeys:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         rows = len(next(iter(feeds.values())))
         states = {name: np.repeat(first[None], rows, axis=0) for name, first in self._initial.items()}
-        outputs = self._model.run({**feeds, **states})
-        return outputs if isinstance(outputs, RunFailure) else [outputs[at] for at in self._gives]
+        outcome = self._model.run({**feeds, **states})
+        if not isinstance(outcome, RunFailure):
+            return self._without_states(outcome)
+        if outcome.outputs is None:
+            return outcome
+        return replace(outcome, outputs=self._without_states(outcome.outputs))
+
+    def _without_states(self, outputs: Sequence[Array]) -> Sequence[Array]:
+        return [outputs[at] for at in self._gives]

@@ -24,10 +24,10 @@ from worker.codecs.records.projection import ReaderOf, from_json
 from worker.codecs.wire_contract import JSON, Wire
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Batch, Chunk, Prediction, Reading
-from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.failures import Code, ModelBroken, RowFault, RunFailure, failure_of_rows
 from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.stacking import Stacker, each_alone, halve, parted, reject
+from worker.core.tensors.stacking import Parted, Stacker, each_alone, halve, parted, reject
 from worker.inference.model import Model
 from worker.registry.awaiting import await_schemas
 from worker.scored_model import HostedModel, served
@@ -66,6 +66,7 @@ class Scorer:
             max_json_bytes=settings.kafka.max_json_bytes,
             max_answer_bytes=sys.maxsize,
             non_finite_output=settings.model.non_finite_output,
+            null_value=settings.kafka.null_value,
             records=self.mapping,
             framed=self._framed,
         )
@@ -117,7 +118,10 @@ class Scorer:
 
     def _judged(self, batch: Batch, most: int) -> Iterator[Outcome]:
         """Runs a batch, `most` rows at once, or else its parts. Raises `ModelBroken` if no request is to blame."""
-        outputs = self._run(batch.feeds, most)
+        yield from self._concluded(batch, self._run(batch.feeds, most), most)
+
+    def _concluded(self, batch: Batch, outputs: Sequence[Array] | RunFailure, most: int) -> Iterator[Outcome]:
+        """The outcomes of a batch that ran. Raises as `_judged` does."""
         split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
         if isinstance(split, RunFailure):
             yield from self._of_parts(batch, split, most)
@@ -128,18 +132,24 @@ class Scorer:
         yield from split.predicted
 
     def _of_parts(self, batch: Batch, failure: RunFailure, most: int) -> Iterator[Outcome]:
-        """Refuses the rows that failed, and runs the others; else runs halves. Raises as `_judged` does."""
-        if failure.faults:
-            _, _, rest, refused = parted(batch, failure)
+        """Refuses the rows that failed, answers those with results, and runs others; else runs halves.
+
+        Raises as `_judged` does.
+        """
+        done, outputs, rest, refused = parted(batch, failure) if failure.is_of_rows else Parted(None, (), batch, [])
+        if done is not None or refused:
             yield from (one.rejection for one in refused)
+            if done is not None:
+                yield from self._concluded(done, outputs, most)
             if rest is not None:
                 yield from self._judged(rest, most)
-        elif failure.loses_rows:
+            return
+        if failure.loses_rows:
             raise ModelBroken(
                 f"the model does not give a row for each that goes in ({failure.message}), so results written before "
                 "may be wrong: score the file again with --batch-size 1"
             )
-        elif failure.code is Code.RESOURCE_EXHAUSTED and most > 1:
+        if (failure.code is Code.RESOURCE_EXHAUSTED or failure.left) and most > 1:
             yield from self._judged(batch, most // 2)
         elif sum(map(len, batch.chunks)) > 1:
             for part in each_alone(batch) if failure.ended_host else halve(batch):
@@ -149,29 +159,60 @@ class Scorer:
             yield reject(batch.chunks[0], failure).rejection
 
     def _run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
-        """Returns all outputs of these rows, `most` in a batch, or the first failure."""
-        parts: list[Sequence[Array]] = []
-        rows = len(next(iter(feeds.values())))
+        """Returns all outputs of these rows, `most` in a batch, or the failure: that of single rows, or the first."""
+        runs, rows = _Runs(), len(next(iter(feeds.values())))
         with self._lanes:
             began = time.monotonic()
             for at in range(0, rows, most):
-                outputs = self._model.run({name: array[at : at + most] for name, array in feeds.items()})
-                if isinstance(outputs, RunFailure):
-                    faults = {at + row: fault for row, fault in outputs.faults.items()}
-                    return replace(outputs, faults=faults, left=(), outputs=None)
-                # Checked for each batch: in the sum, one row too few here and one too many there would go unnoticed.
-                if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
-                    return RunFailure("an output has not as many rows as went in", loses_rows=True)
-                parts.append(outputs)
-            self.batches += len(parts)
+                outcome = self._model.run({name: array[at : at + most] for name, array in feeds.items()})
+                if (failure := runs.add(at, min(most, rows - at), outcome)) is not None:
+                    return failure
+            self.batches += len(runs.outputs)
             self.seconds += time.monotonic() - began
-        if len({tuple(output.shape[1:] for output in outputs) for outputs in parts}) > 1:
-            return RunFailure("the shape of an output's rows depends on their neighbours")
-        return parts[0] if len(parts) == 1 else [np.concatenate(of_output) for of_output in zip(*parts, strict=True)]
+        return runs.joined()
 
     def _check_device(self) -> None:
         if isinstance(failure := self._model.probe(), RunFailure):
             raise ModelBroken(f"the model fails on its own warm-up batch, which ran at start: {failure.message}")
+
+
+class _Runs:
+    """The runs of one batch, whose rows go in one after the other. Owns their outputs, and the rows without any."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Sequence[Array]] = []
+        self._faults: dict[int, RowFault] = {}
+        self._left: list[int] = []
+
+    def add(self, at: int, size: int, outcome: Sequence[Array] | RunFailure) -> RunFailure | None:
+        """Add the run of `size` rows from `at` on. Returns its failure if it is not of single rows."""
+        if isinstance(outcome, RunFailure):
+            if not outcome.is_of_rows:
+                return outcome
+            self._faults |= {at + row: fault for row, fault in outcome.faults.items()}
+            left = outcome.left if outcome.outputs is not None else [*{*range(size)} - {*outcome.faults}]
+            self._left += [at + row for row in left]
+            if outcome.outputs is None:
+                return None
+            size, outcome = size - len(outcome.faults) - len(left), outcome.outputs
+        # Checked for each run: in the sum, one row too few here and one too many there would go unnoticed.
+        if any(output.shape[:1] != (size,) for output in outcome):
+            return RunFailure("an output has not as many rows as went in", loses_rows=True)
+        self.outputs.append(outcome)
+        return None
+
+    def joined(self) -> Sequence[Array] | RunFailure:
+        """The outputs of all rows; or the rows that have none, and the outputs of the others."""
+        if len({tuple(output.shape[1:] for output in outputs) for outputs in self.outputs}) > 1:
+            return RunFailure("the shape of an output's rows depends on their neighbours")
+        whole = (
+            self.outputs[0]
+            if len(self.outputs) == 1
+            else [np.concatenate(each) for each in zip(*self.outputs, strict=True)]
+        )
+        if self._faults or self._left:
+            return failure_of_rows(self._faults, self._left, whole if self.outputs else None)
+        return whole
 
 
 def parts_as_json(

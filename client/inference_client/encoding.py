@@ -124,6 +124,8 @@ class Encoder:
             if headers.get("status") is None:  # a dead letter, or a copy of the request, with its id
                 return Internal(_NO_ANSWER)
             return error_of(_text(headers, "error-code"), self._why(headers, value), _text(headers, "source"))
+        except Internal as known:
+            return known
         except Exception as error:  # noqa: BLE001  # after any error this future must end, and the others, too
             return Internal(f"the answer cannot be read: {error!r}", _text(headers, "source"))
 

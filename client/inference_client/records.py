@@ -15,10 +15,12 @@ import orjson
 from numpy.typing import ArrayLike
 
 from inference_client.encoding import Encoded, Encoder
-from inference_client.errors import InvalidArgument
+from inference_client.errors import Internal, InvalidArgument
 from inference_client.signature import Inputs, Result
 
 _JSON = b"application/json"
+_FRAMED = "application/vnd.confluent"  # so begin the content types of answers with a schema
+_FUNCTIONS = "Records(write=…, read=…) a serializer and a deserializer of that registry"
 
 
 def value_of(record: Any) -> bytes:
@@ -70,7 +72,9 @@ class RecordEncoder(Encoder):
         """The request for this record. Raises what `Records.write` raises: `InvalidArgument`, unless it is replaced."""
         return Encoded(self._records.write(inputs), ())
 
-    def _without_head(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:  # noqa: ARG002  # for rows
+    def _without_head(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
+        if foreign := self._foreign(headers):
+            raise Internal(f"the answer {foreign}", (headers.get("source") or b"").decode(errors="replace"))
         result = self._records.read(value)
         if type(result) is not dict:
             raise TypeError(f"expected a dict, got {type(result).__name__}")
@@ -80,5 +84,14 @@ class RecordEncoder(Encoder):
         """The message of an error, which has the form of the answers, or is JSON."""
         if headers.get("content-type") == _JSON:
             return super()._why(headers, value)
+        if foreign := self._foreign(headers):
+            return f"the reason {foreign}"
         message: str = self._records.read(value)["error"]
         return message
+
+    def _foreign(self, headers: Mapping[str, bytes | None]) -> str:
+        """Why an answer of this content type cannot be read as JSON; empty if it may be, or another function reads."""
+        said = (headers.get("content-type") or b"").decode(errors="replace")
+        if self._records.read is not orjson.loads or not said.startswith(_FRAMED):
+            return ""
+        return f"is {said}, and no JSON: the topics' records have a schema in a registry, so give {_FUNCTIONS}"

@@ -155,7 +155,10 @@ def _typed_by_itself(name: str, given: ArrayLike) -> tuple[str, Array]:
     if datatype is None:
         raise InvalidArgument(f"input {name}: there is no tensor of {array.dtype}")
     if array.ndim == 0:
-        raise InvalidArgument(f"input {name}: expected rows, got a single value; write [value] for one row")
+        raise InvalidArgument(
+            f"input {name}: expected rows, got a single value; write [value] for one row, or where the topic holds "
+            "records give the client records=Records()"
+        )
     if not says_itself:
         _check_range(name, array, np.dtype(DTYPES[datatype]), datatype)
     return datatype, _as(name, given, array, datatype)

@@ -22,16 +22,17 @@ hears only of the second place: both are requests, and both get an answer.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.faults.memories import Memory, State
-from tests.faults.requests import ROWS, Form, Request, Rows, number_of, request, rows, told_by, wrong_value
+from tests.faults.requests import PASSED_OVER, ROWS, Form, Request, Rows, number_of, request, rows, told_by, wrong_value
 
 UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that cannot be read
+ONE_TOPIC: Mapping[str, int] = {}
 SHOWN = 20  # examples kept of each way in which a promise was broken
 
 
@@ -90,9 +91,15 @@ class Books:
         tell: Callable[[str, str], None],
         memory: Memory | None = None,
         form: Form = ROWS,
+        firsts: Mapping[str, int] = ONE_TOPIC,
     ) -> None:
+        """`partitions` of all request topics are numbered one topic after the other, from `firsts` on.
+
+        The answers have as many partitions as one request topic.
+        """
         self.requests: dict[Source, int] = {}  # place → the request's number
         self.answers = self.errors = self.dead_letters = self.looks = 0
+        self.passed_over = 0  # records that get no answer
         self.announced = 0  # repeats of requests whose offset the group had lost
         self._read_again: dict[int, range] = {}  # partition → offsets that may be read again
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
@@ -100,6 +107,8 @@ class Books:
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
         self._answered_at: dict[int, float] = {}  # request partition → second of its last answer
         self._partitions = partitions
+        self._firsts = firsts
+        self._answer_partitions = partitions // (len(firsts) or 1)
         self._exactly_once = exactly_once
         self._memory = memory
         self._form = form
@@ -135,6 +144,7 @@ class Books:
 
     def _lies(self, source: Source, number: int) -> None:
         self.requests[source] = number
+        self.passed_over += self._is_passed_over(number)
         self._last[source.partition] = max(source.offset + 1, self._last[source.partition])
 
     def lost_offset(self, partition: int, begin: int, committed: int) -> None:
@@ -151,7 +161,7 @@ class Books:
         """An answer was read."""
         self.answers += 1
         self.errors += seen.headers.get("status") == "error"
-        source = _source(seen.headers.get("source", ""))
+        source = self._source(seen.headers.get("source", ""))
         if source is None:
             self._break("wrong", f"answer {seen.partition}/{seen.offset} has the source {seen.headers.get('source')!r}")
             return
@@ -169,7 +179,8 @@ class Books:
         self.dead_letters += 1
         headers = seen.headers
         try:
-            source = Source(int(headers["__dlq.errors.partition"]), int(headers["__dlq.errors.offset"]))
+            first = self._firsts.get(headers.get("__dlq.errors.topic", ""), 0)
+            source = Source(first + int(headers["__dlq.errors.partition"]), int(headers["__dlq.errors.offset"]))
         except (KeyError, ValueError):
             self._break("wrong", f"dead letter {seen.partition}/{seen.offset} does not say where its request lies")
             return
@@ -193,7 +204,7 @@ class Books:
     @property
     def is_all_answered(self) -> bool:
         """True if all acknowledged requests are read, and all read requests are answered."""
-        return len(self._acknowledged) <= len(self.requests) <= len(self._first)
+        return len(self._acknowledged) <= len(self.requests) <= len(self._first) + self.passed_over
 
     @property
     def is_all_done(self) -> bool:
@@ -214,6 +225,8 @@ class Books:
         """Nothing more will be read: judge the promises that need the whole."""
         for source, number in self.requests.items():
             found = self._first.get(source)
+            if self._is_passed_over(number):  # an answer or a dead letter would have been found wrong
+                continue
             if found is None:
                 self._break("lost", f"{source}, request {number}, has no answer")
             elif found.number != (None if source in self._spoiled else number):
@@ -251,7 +264,7 @@ class Books:
             if code is not None or source in self._spoiled:
                 continue
             state, due = self.states.get(key, memory.initial), []
-            for row in rows(number):
+            for row in rows(number, self._form):
                 state = memory.after(state, row[memory.columns])
                 due.append(memory.told(state))
             self.states[key] = state
@@ -269,8 +282,17 @@ class Books:
         """The names of broken promises; at least once, a repeat breaks none."""
         return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
 
+    def _source(self, text: str) -> Source | None:
+        topic, *numbers = text.rsplit("/", 2)
+        if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):
+            return None
+        return Source(self._firsts.get(topic, 0) + int(numbers[0]), int(numbers[1]))
+
     def _asked(self, number: int) -> Request:
         return request(number, self._partitions, self._form, has_state=self._memory is not None)
+
+    def _is_passed_over(self, number: int) -> bool:
+        return self._asked(number).code == PASSED_OVER
 
     def _repeated(self, source: Source, how: str) -> None:
         if source.offset in self._read_again.get(source.partition, ()):
@@ -308,8 +330,8 @@ class Books:
         elif asked.code is None:
             if headers.get("content-type") != self._form.answer_type:
                 faults.append(f"content-type {headers.get('content-type')}")
-            elif wrong := self._wrong_value(source, number, self._form.raw(seen.value or b"")):
-                faults.append(wrong)
+            else:
+                faults += self._wrong_values(source, number, seen.value or b"")
         return faults
 
     def _lost_faults(self, source: Source, seen: Seen) -> list[str]:
@@ -321,20 +343,24 @@ class Books:
             faults.append(fault)
         return faults
 
-    def _wrong_value(self, source: Source, number: int, value: bytes) -> str | None:
+    def _wrong_values(self, source: Source, number: int, answer: bytes) -> Iterator[str]:
         more = 0 if self._memory is None else self._memory.width
-        if wrong := wrong_value(number, value, more):
-            return wrong
-        if self._memory is not None:
+        try:
+            value = self._form.raw(number, answer)
+        except ValueError as error:
+            yield str(error)
+            return
+        if wrong := wrong_value(number, value, more, self._form):
+            yield wrong
+        elif self._memory is not None:
             first = self._told.setdefault(source, got := told_by(value, more))
             if self._differ(got, first):
-                return f"told {_shown(got)} of its key, and {_shown(first)} in its first answer"
-        return None
+                yield f"told {_shown(got)} of its key, and {_shown(first)} in its first answer"
 
     def _misplaced(self, source: Source, seen: Seen) -> str | None:
         """Answers of one key share a partition; keyless ones lie in the request's, so that order holds there too."""
         if seen.key is None:
-            due = source.partition % self._partitions
+            due = source.partition % self._answer_partitions
         else:
             due = self._partition_of_key.setdefault(seen.key, seen.partition)
         return None if due == seen.partition else f"in partition {seen.partition}, not {due}"
@@ -362,7 +388,8 @@ class Books:
     def _check_commit(self, source: Source, committed: int, look: Look) -> None:
         found = self._first.get(source)
         is_read = self._reached.get(Place("requests", source.partition), 0) > source.offset
-        if is_read and source not in self.requests:  # a transaction's marker, or an aborted record
+        number = self.requests.get(source)  # None: a transaction's marker, or an aborted record
+        if is_read and (number is None or self._is_passed_over(number)):
             return
         if found is None or found.offset >= look.ends[Place("answers", found.partition)]:
             self._break("committed past", f"{source} had no answer at {look.at:.3f} s, and {committed} was committed")
@@ -372,11 +399,6 @@ class Books:
                 self._break(
                     "committed past", f"{source} had no dead letter at {look.at:.3f} s, and {committed} was committed"
                 )
-
-
-def _source(text: str) -> Source | None:
-    parts = text.rsplit("/", 2)
-    return Source(int(parts[1]), int(parts[2])) if len(parts) == 3 and all(p.isdecimal() for p in parts[1:]) else None
 
 
 def _found(seen: Seen) -> Found:

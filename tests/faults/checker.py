@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.faults.books import Books, Look, Place, Seen, Source
 from tests.faults.history import History
+from tests.faults.requests import Request
 
 LOOK_EVERY = 0.1  # seconds
 ANSWER_WITHIN = 1.0  # a broker that takes longer is away, seconds
@@ -27,21 +29,38 @@ END = -1  # as a timestamp it asks for the end of the log
 class Topics(NamedTuple):
     """The topics of a run."""
 
-    requests: str
+    requests: Sequence[str]
     answers: str
     dead: str
-    partitions: int  # of the requests, and of the answers
+    partitions: int  # of all request topics together, numbered one topic after the other
     dead_partitions: int
+
+    @property
+    def each(self) -> int:
+        """The number of partitions of one request topic, and of the answers."""
+        return self.partitions // len(self.requests)
+
+    @property
+    def firsts(self) -> Mapping[str, int]:
+        """The number of each request topic's first partition."""
+        return {topic: self.each * at for at, topic in enumerate(self.requests)}
 
     @property
     def places(self) -> dict[tuple[str, int], Place]:
         """The partitions to read: (topic, partition) → place."""
-        read = (
-            (self.requests, "requests", self.partitions),
-            (self.answers, "answers", self.partitions),
-            (self.dead, "dead", self.dead_partitions),
-        )
-        return {(topic, number): Place(what, number) for topic, what, count in read for number in range(count)}
+        read = [(topic, "requests", self.each, first) for topic, first in self.firsts.items()]
+        read += [(self.answers, "answers", self.each, 0), (self.dead, "dead", self.dead_partitions, 0)]
+        return {(topic, at): Place(what, first + at) for topic, what, count, first in read for at in range(count)}
+
+    def lying(self, number: int) -> tuple[str, int]:
+        """The topic and the partition there of this number."""
+        return self.requests[number // self.each], number % self.each
+
+    def taking(self, asked: Request) -> tuple[str, int]:
+        """The topic and the partition there for this request; -1: the key chooses. A key has one topic."""
+        if asked.partition >= 0:
+            return self.lying(asked.partition)
+        return self.requests[crc32(asked.key or b"") % len(self.requests)], -1
 
 
 class Checker:
@@ -119,7 +138,7 @@ class Checker:
         self._look()
 
     def _look(self) -> None:
-        asked = [TopicPartition(self._topics.requests, number) for number in range(self._topics.partitions)]
+        asked = [TopicPartition(*self._topics.lying(number)) for number in range(self._topics.partitions)]
         at = self._history.now
         try:
             committed = _offsets(self._looker.committed(asked, timeout=ANSWER_WITHIN))
@@ -131,14 +150,14 @@ class Checker:
             self._learn_leaders()
             return
         self.last_look_failed = False
-        by_number = {number: offset for (_, number), offset in committed.items() if offset >= 0}
+        by_number = {self._places[at].partition: offset for at, offset in committed.items() if offset >= 0}
         self._history.write("looked", committed=by_number)
         self._looks.put(Look(at, by_number, {self._places[place]: end for place, end in ends.items()}))
 
     def _learn_leaders(self) -> None:
         """Refresh the leaders: else the client keeps a dead leader's epoch, and questions about ends are refused."""
         with suppress(KafkaException):
-            for topic in (self._topics.requests, self._topics.answers, self._topics.dead):
+            for topic in (*self._topics.requests, self._topics.answers, self._topics.dead):
                 self._looker.list_topics(topic, timeout=ANSWER_WITHIN)
 
     def _read_on(self) -> None:
@@ -172,8 +191,8 @@ class Checker:
         # A partition's end comes as an event of its own: markers of transactions are no messages.
         reached[place] = offset + (error is None)
         if error is None:
-            self._enter(place, Seen(partition, offset, message.key(), message.value(), _headers(message)))
-            if place.topic == "requests" and (spoiled := self._spoiled.pop((partition, offset + 1), None)):
+            self._enter(place, Seen(place.partition, offset, message.key(), message.value(), _headers(message)))
+            if place.topic == "requests" and (spoiled := self._spoiled.pop((place.partition, offset + 1), None)):
                 next_offset, lost = spoiled
                 self._books.lost(lost)
                 self._reader.seek(TopicPartition(topic, partition, next_offset))

@@ -1,15 +1,16 @@
-"""Faults of replicas, group, broker and store: a method for each kind, which returns when the fault is over."""
+"""Faults of replicas, group, broker, store and registry: a method for each kind, which returns when it is over."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
 from tests.faults.lost_offsets import LostOffsets
 from tests.faults.plan import Fault, Kind
 from tests.faults.strangers import Strangers
+from tests.kafka.apicurio import Apicurio
 from tests.kafka.broker import FORGOTTEN_AFTER
 from tests.kafka.cluster import Cluster
 from tests.stores.running import RunningStore
@@ -26,9 +27,10 @@ class Faults:
         fleet: Fleet,
         broker: Brokers,
         store: RunningStore | None,
+        registry: Apicurio | None,
         *,
         group: str,
-        topic: str,
+        topics: Sequence[str],
         size: int,
         rest: Callable[[float], None],
         be_silent: Callable[[float], None],
@@ -39,8 +41,9 @@ class Faults:
         self._fleet = fleet
         self._broker = broker
         self._store = store
+        self._registry = registry
         self._group = group
-        self._topic = topic
+        self._topics = topics
         self._rest = rest
         self._be_silent = be_silent
         self._size = size
@@ -59,6 +62,8 @@ class Faults:
             Kind.OPEN: self._hold_transaction,
             Kind.STORE_KILL: self._kill_store,
             Kind.STORE_SUSPEND: self._suspend_store,
+            Kind.REGISTRY_STOP: self._stop_registry,
+            Kind.REGISTRY_SUSPEND: self._suspend_registry,
         }
 
     def do(self, fault: Fault) -> str:
@@ -115,7 +120,7 @@ class Faults:
         return f"{guest.name} for {fault.seconds:.1f} s"
 
     def _visit(self, seconds: float) -> None:
-        visitor = Cluster(self._broker.bootstrap_servers).visitor(self._group, self.protocol, [self._topic])
+        visitor = Cluster(self._broker.bootstrap_servers).visitor(self._group, self.protocol, self._topics)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             visitor.poll(0.05)
@@ -164,4 +169,18 @@ class Faults:
         self._store.suspend()
         self._rest(fault.seconds)
         self._store.resume()
+        return f"silent for {fault.seconds:.1f} s"
+
+    def _stop_registry(self, fault: Fault) -> str:
+        assert self._registry is not None
+        self._registry.stop()
+        self._rest(fault.seconds)
+        self._registry.start()
+        return f"away for {fault.seconds:.1f} s and its start"
+
+    def _suspend_registry(self, fault: Fault) -> str:
+        assert self._registry is not None
+        self._registry.suspend()
+        self._rest(fault.seconds)
+        self._registry.heal()
         return f"silent for {fault.seconds:.1f} s"

@@ -93,13 +93,14 @@ class Load:
 
     def _send(self, number: int) -> bool:
         asked = request(number, self._topics.partitions, self._form)
+        topic, partition = self._topics.taking(asked)
         headers: list[Any] = list(asked.headers)
         try:
             self._producer.produce(
-                self._topics.requests,
+                topic,
                 asked.value,
                 asked.key,
-                asked.partition,
+                partition,
                 on_delivery=lambda error, message: self._reported(number, error, message),
                 headers=headers,
             )
@@ -108,12 +109,14 @@ class Load:
         return True
 
     def _reported(self, number: int, error: KafkaError | None, message: Message) -> None:
-        partition, offset = message.partition(), message.offset()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
         if error is not None:
             self._failures.append(f"request {number}: {error}")
             return
         # A broker that had it already, and whose first acknowledgement was lost, does not tell its place.
-        source = None if partition is None or offset is None else Source(partition, offset)
+        source = None
+        if topic is not None and partition is not None and offset is not None:
+            source = Source(self._topics.firsts[topic] + partition, offset)
         self._books.published(source, number)
         self._history.write("published", number=number, at=source and str(source))
 

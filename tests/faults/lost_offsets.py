@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 
 from tests.faults.brokers import Brokers
+from tests.faults.checker import Topics
 from tests.faults.fleet import Fleet
 from tests.faults.plan import Fault
 from tests.kafka.cluster import Cluster, patiently
@@ -30,28 +31,27 @@ class LostOffsets:
         broker: Brokers,
         *,
         group: str,
-        topic: str,
-        partitions: int,
+        topics: Topics,
         is_refused: bool,
         tell: Callable[[int, int, int], None],
     ) -> None:
         self._fleet = fleet
         self._broker = broker
         self._group = group
-        self._topic = topic
-        self._partitions = partitions
+        self._topics = topics
         self._is_refused = is_refused
         self._tell = tell
 
     def do(self, fault: Fault) -> str:
         """Do the fault; return a sentence about it."""
-        number = fault.choose(self._partitions)
+        number = fault.choose(self._topics.partitions)
+        topic, partition = self._topics.lying(number)
         self._fleet.end()
         cluster = Cluster(self._broker.bootstrap_servers)
-        committed = cluster.committed(self._group, self._topic).get(number, 0)
+        committed = cluster.committed(self._group, topic).get(partition, 0)
         if committed > 0:
-            forget_offsets(self._broker.bootstrap_servers, self._group, self._topic, [number])
-            begin = self._go_on_as_told(cluster, number) if self._is_refused else 0
+            forget_offsets(self._broker.bootstrap_servers, self._group, topic, [partition])
+            begin = self._go_on_as_told(cluster, topic, partition) if self._is_refused else 0
             self._tell(number, begin, committed)
         self._fleet.fill()
         logs = [replica.whole_log for replica in self._fleet.slots.values()]
@@ -59,12 +59,12 @@ class LostOffsets:
             self._fleet.note_broken(f"the offset of partition {number} is gone, and no replica says so")
         return f"of partition {number}, {committed}" if committed > 0 else f"of partition {number}, which had none"
 
-    def _go_on_as_told(self, cluster: Cluster, number: int) -> int:
+    def _go_on_as_told(self, cluster: Cluster, topic: str, partition: int) -> int:
         """Set the offset that the refusal names."""
         log = self._fleet.refused(0)
-        found = re.search(rf"--topic {re.escape(self._topic)}:{number} --to-offset (\d+)", log)
+        found = re.search(rf"--topic {re.escape(topic)}:{partition} --to-offset (\d+)", log)
         if found is None:
-            self._fleet.note_broken(f"the states of partition {number} would be applied twice, and nothing is said")
+            self._fleet.note_broken(f"the states of {topic}/{partition} would be applied twice, and nothing is said")
             return 0
-        patiently(lambda: cluster.set_offset(self._group, self._topic, number, int(found[1])))
+        patiently(lambda: cluster.set_offset(self._group, topic, partition, int(found[1])))
         return int(found[1])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.faults.avro_records import AvroRecords
 from tests.faults.books import Books
 from tests.faults.brokers import Brokers
 from tests.faults.checker import Checker, Topics
@@ -29,6 +30,7 @@ from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import ROWS, TABLE, WEIGHTS, Form
 from tests.faults.strangers import Strangers
+from tests.kafka.apicurio import Apicurio
 from tests.models import fragile, save, with_memory
 from tests.stores.running import RunningStore
 from worker.kafka.cluster.topics import CHANGELOG_CONFIGS
@@ -54,7 +56,8 @@ class Options:
     legs: Sequence[Leg]
     rate: float = 300.0
     replicas: int = 3
-    partitions: int = 4
+    partitions: int = 4  # of all request topics together
+    topics: int = 1  # of requests
     settings: Mapping[str, str] | None = None
     state: str = ""  # a name of MEMORIES; empty: a model without state
     requests: int | None = None  # None: for as long as the faults take
@@ -86,10 +89,19 @@ class Outcome:
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
-def run(options: Options, broker: Brokers, folder: Path, store: RunningStore | None = None) -> Outcome:
-    """Do a run. The folder gets the history, and the logs of broker and replicas. A `store`, if given, keeps states."""
+def run(
+    options: Options,
+    broker: Brokers,
+    folder: Path,
+    store: RunningStore | None = None,
+    registry: Apicurio | None = None,
+) -> Outcome:
+    """Do a run. The folder gets the history, and the logs of broker and replicas.
+
+    A `store`, if given, keeps states. With a `registry` the requests are records in Avro.
+    """
     with ExitStack() as stack:
-        mix = Mix(options, broker, store, folder, stack)
+        mix = Mix(options, broker, store, registry, folder, stack)
         try:
             return mix.run()
         finally:
@@ -101,7 +113,13 @@ class Mix:
     """A run. Everything that it starts ends with the stack."""
 
     def __init__(
-        self, options: Options, broker: Brokers, store: RunningStore | None, folder: Path, stack: ExitStack
+        self,
+        options: Options,
+        broker: Brokers,
+        store: RunningStore | None,
+        registry: Apicurio | None,
+        folder: Path,
+        stack: ExitStack,
     ) -> None:
         self._options = options
         self._broker = broker
@@ -110,14 +128,22 @@ class Mix:
         self._stack = stack
         self._group = f"{folder.name}-group"
         self._topics = Topics(
-            f"{folder.name}-requests", f"{folder.name}-answers", f"{folder.name}-dead", options.partitions, 2
+            [f"{folder.name}-requests-{number}" for number in range(options.topics)],
+            f"{folder.name}-answers",
+            f"{folder.name}-dead",
+            options.partitions,
+            2,
         )
+        self._form = options.form
+        if registry is not None:
+            self._form = AvroRecords(registry.url, self._topics.requests, self._topics.answers).form
         self._history = stack.enter_context(History(folder / "history.jsonl"))
         self._books = Books(
             options.partitions,
             exactly_once=options.guarantee == "exactly_once",
             memory=options.memory,
-            form=options.form,
+            form=self._form,
+            firsts=self._topics.firsts,
             tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
         )
         self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
@@ -125,8 +151,9 @@ class Mix:
             self._fleet,
             broker,
             store,
+            registry,
             group=self._group,
-            topic=self._topics.requests,
+            topics=self._topics.requests,
             size=options.replicas,
             rest=self._rest,
             be_silent=self._be_silent,
@@ -134,8 +161,7 @@ class Mix:
                 self._fleet,
                 broker,
                 group=self._group,
-                topic=self._topics.requests,
-                partitions=options.partitions,
+                topics=self._topics,
                 is_refused=options.guarantee == "exactly_once" and options.memory is not None,
                 tell=self._books.lost_offset,
             ),
@@ -157,13 +183,13 @@ class Mix:
             self._books,
             self._checker,
             self._rest,
-            form=self._options.form,
+            form=self._form,
             has_state=bool(self._options.state),
         )
         self._begin(self._options.legs[0])
         options = self._options
         load = self._load = self._stack.enter_context(
-            Load(servers, self._topics, options.rate, self._books, self._history, options.requests, options.form)
+            Load(servers, self._topics, options.rate, self._books, self._history, options.requests, self._form)
         )
         began = self._history.now
         for number, leg in enumerate(options.legs):
@@ -253,11 +279,11 @@ class Mix:
 
     def _create_topics(self) -> None:
         topics = self._topics
-        counts = {topics.requests: topics.partitions, topics.answers: topics.partitions}
+        counts = dict.fromkeys([*topics.requests, topics.answers], topics.each)
         counts[topics.dead] = topics.dead_partitions
         configs: dict[str, dict[str, str]] = {}
         if self._options.state and self._store is None:
-            counts[self._changelog] = topics.partitions
+            counts[self._changelog] = topics.each
             configs[self._changelog] = dict(CHANGELOG_CONFIGS)
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         for future in admin.create_topics(
@@ -297,7 +323,7 @@ class Mix:
             with_state |= {"STATE__STORE": self._store.url, "STATE__KEYS_IN_MEMORY": str(KEYS_BESIDE_STORE)}
         return {
             "KAFKA__BOOTSTRAP_SERVERS": self._broker.bootstrap_servers,
-            "KAFKA__REQUEST_TOPICS": self._topics.requests,
+            "KAFKA__REQUEST_TOPICS": ",".join(self._topics.requests),
             "KAFKA__RESPONSE_TOPIC": self._topics.answers,
             "KAFKA__DEAD_LETTER_TOPIC": self._topics.dead,
             "KAFKA__GROUP_ID": self._group,
@@ -305,6 +331,6 @@ class Mix:
             "MODEL__DEVICE": "cpu",
             "DELIVERY__GUARANTEE": self._options.guarantee,
             **with_state,
-            **self._options.form.settings,
+            **self._form.settings,
             **(self._options.settings or {}),
         }

@@ -30,6 +30,8 @@ class Kind(StrEnum):
     OPEN = "open transaction"
     STORE_KILL = "store kill -9"
     STORE_SUSPEND = "store SIGSTOP"
+    REGISTRY_STOP = "registry stop"
+    REGISTRY_SUSPEND = "registry SIGSTOP"
 
     @property
     def stops_all(self) -> bool:
@@ -37,13 +39,16 @@ class Kind(StrEnum):
         return self in _STOPPING
 
 
-_STORES = (Kind.STORE_KILL, Kind.STORE_SUSPEND)
+_STORES = {Kind.STORE_KILL, Kind.STORE_SUSPEND}
+_REGISTRIES = {Kind.REGISTRY_STOP, Kind.REGISTRY_SUSPEND}  # a partition waits only where a new schema comes
 _ONCE_A_LEG = (Kind.LOST_OFFSET,)  # it ends all replicas, and one must live long enough to show growth of memory
 _STOPPING = (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND, *_STORES)
 
 
-def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[Kind]:
-    """The kinds for workers with this guarantee, a cluster of `brokers`, and an outside store.
+def kinds(
+    guarantee: str, brokers: int, *, has_store: bool = False, has_registry: bool = False, forgets: bool = True
+) -> Sequence[Kind]:
+    """The kinds for workers with this guarantee, a cluster of `brokers`, an outside store, and a schema registry.
 
     A lone broker loses the ends of transactions when it stops, in good order or not: its coordinator finds no leader
     for the marker, and takes the partition for deleted and the transaction for ended (KAFKA-20734, 4.3.1: "Couldn't
@@ -51,13 +56,17 @@ def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[
     then stay open, and fare like that producer's next transaction; so do those of an aborted one. No client can mend
     that. So exactly once meets restarts only with three brokers, and a lone one is only frozen, with a session that
     outlasts it.
+
+    `forgets`: the brokers forget transactional ids soon. While a model's process starts again there is no transaction,
+    so brokers that forget in a second would refuse a worker's transactions for as long as a function ends the process.
     """
     is_exactly_once = guarantee == "exactly_once"
     is_lone = is_exactly_once and brokers == 1
     without = {Kind.BROKER_STOP, Kind.BROKER_KILL} if is_lone else {Kind.BROKER_SUSPEND}
-    if not is_exactly_once:
+    if not (is_exactly_once and forgets):
         without.add(Kind.SILENCE)
-    return [kind for kind in Kind if kind not in (without if has_store else without.union(_STORES))]
+    without |= (set() if has_store else _STORES) | (set() if has_registry else _REGISTRIES)
+    return [kind for kind in Kind if kind not in without]
 
 
 # The length of each, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
@@ -76,6 +85,8 @@ LASTS = {
     Kind.OPEN: (1.0, 12.0),
     Kind.STORE_KILL: (0.1, 3.0),
     Kind.STORE_SUSPEND: (0.5, 8.0),
+    Kind.REGISTRY_STOP: (0.1, 8.0),
+    Kind.REGISTRY_SUSPEND: (0.5, 8.0),
 }
 CALM = (0.5, 3.0)  # from the end of one fault to the next, at least
 SLOT = 9.5  # from the start of one fault to the next, seconds: 21 rounds of six in 20 minutes

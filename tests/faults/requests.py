@@ -20,7 +20,8 @@ DRAWS = 1 << 17  # of a key; then they repeat
 POOL = 4096  # different rows; the value shows another request's answer
 RAW = b"application/octet-stream"
 JSON = b"application/json"
-POISON_EVERY = 100  # one request in so many is bad
+POISON_EVERY = 100  # one request in so many is bad, and one is passed over
+PASSED_OVER = "passed over"  # in the place of an error's code
 KEYLESS_EVERY = 11
 ROWS_EVERY = 7  # one request in so many has several rows
 SEVERAL = 3
@@ -46,7 +47,10 @@ TOLERANCE = 1e-4
 
 
 class Request(NamedTuple):
-    """A published request. `partition` -1 leaves the choice to the key; `code` is the error due, None: no error."""
+    """A published request. `partition` -1 leaves the choice to the key.
+
+    `code` is the error due, None: no error, or `PASSED_OVER`: no answer.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -55,13 +59,16 @@ class Request(NamedTuple):
     code: str | None
 
 
-class _Poison(NamedTuple):
+class Poison(NamedTuple):
+    """A request that is not answered as others are, and the code of its error."""
+
     content_type: bytes | None
     value: bytes | None
     code: str
 
 
-def _spoilt(column: int, number: float) -> Rows:
+def spoilt(column: int, number: float) -> Rows:
+    """A row that the model takes, except for the number in this column."""
     row = _inputs[:1].copy()
     row[0, column] = number
     return row
@@ -72,67 +79,37 @@ def _tensor(columns: int) -> bytes:
     return json.dumps({"inputs": [tensor]}).encode()
 
 
-_MODEL_FAILS, _ANSWERS_NAN = (0, 1e6), (1, -1.0)  # the column to spoil, and with what
-
-
-def _as_record(given: Rows) -> bytes:
-    return json.dumps({"rows": [{"x": row} for row in given.tolist()], "note": "not for the model"}).encode()
-
-
-def _record_of(field: object) -> bytes:
-    return json.dumps({"rows": [{"x": field}]}).encode()
-
-
-def _as_rows(answer: bytes) -> bytes:
-    """The fields of a record's answer side by side: what the model's outputs would be as plain rows."""
-    fields = [np.array(field, np.float32) for field in json.loads(answer).values()]
-    return np.concatenate([field.reshape(len(field), -1) for field in fields], axis=1).tobytes()
+MODEL_FAILS, ANSWERS_NAN = spoilt(0, 1e6), spoilt(1, -1.0)
 
 
 class Form(NamedTuple):
-    """The form of requests and answers: plain rows, or JSON records whose array of objects are the rows."""
+    """The form of requests and answers: plain rows here, kinds of records in `records`."""
 
     content_type: bytes | None  # of a good request
-    written: Callable[[Rows], bytes]
-    poisons: Sequence[_Poison]
+    written: Callable[[int, Rows], bytes]  # the value of the n-th request, from its rows
+    poisons: Sequence[Poison]
     answer_type: str
-    raw: Callable[[bytes], bytes]  # the answer's rows of FP32
-    settings: Mapping[str, str]
+    raw: Callable[[int, bytes], bytes]  # the n-th answer's rows of FP32; `ValueError`: another part of it is wrong
+    settings: Mapping[str, str] = {}
+    several: int = SEVERAL  # the most rows of a request
+    passed_over: bytes | None = None  # the value of a record that gets no answer, where there are such records
 
 
 ROWS = Form(
     RAW,
-    lambda given: given.tobytes(),
+    lambda _, given: given.tobytes(),
     (
-        _Poison(JSON, b'{"inputs": [', "INVALID_ARGUMENT"),
-        _Poison(RAW, _inputs[:1].tobytes()[:-1], "INVALID_ARGUMENT"),
-        _Poison(JSON, _tensor(ROOTS), "INVALID_ARGUMENT"),
-        _Poison(RAW, _spoilt(2, float("nan")).tobytes(), "INVALID_ARGUMENT"),
-        _Poison(RAW, None, "INVALID_ARGUMENT"),
-        _Poison(b"application/x-python-pickle", _inputs[:1].tobytes(), "INVALID_ARGUMENT"),
-        _Poison(RAW, _spoilt(*_MODEL_FAILS).tobytes(), "INVALID_ARGUMENT"),
-        _Poison(RAW, _spoilt(*_ANSWERS_NAN).tobytes(), "INTERNAL"),
+        Poison(JSON, b'{"inputs": [', "INVALID_ARGUMENT"),
+        Poison(RAW, _inputs[:1].tobytes()[:-1], "INVALID_ARGUMENT"),
+        Poison(JSON, _tensor(ROOTS), "INVALID_ARGUMENT"),
+        Poison(RAW, spoilt(2, float("nan")).tobytes(), "INVALID_ARGUMENT"),
+        Poison(RAW, None, "INVALID_ARGUMENT"),
+        Poison(b"application/x-python-pickle", _inputs[:1].tobytes(), "INVALID_ARGUMENT"),
+        Poison(RAW, MODEL_FAILS.tobytes(), "INVALID_ARGUMENT"),
+        Poison(RAW, ANSWERS_NAN.tobytes(), "INTERNAL"),
     ),
     RAW.decode(),
-    lambda answer: answer,
-    {},
-)
-RECORDS = Form(
-    None,
-    _as_record,
-    (
-        _Poison(None, b'{"rows": [', "INVALID_ARGUMENT"),
-        _Poison(None, _record_of([0.5] * ROOTS), "INVALID_ARGUMENT"),
-        _Poison(None, _record_of(None), "INVALID_ARGUMENT"),
-        _Poison(None, _record_of(["0.5"] * (1 + ROOTS)), "INVALID_ARGUMENT"),
-        _Poison(None, None, "INVALID_ARGUMENT"),
-        _Poison(None, b"[" * 10_000, "INVALID_ARGUMENT"),
-        _Poison(None, _as_record(_spoilt(*_MODEL_FAILS)), "INVALID_ARGUMENT"),
-        _Poison(None, _as_record(_spoilt(*_ANSWERS_NAN)), "INTERNAL"),
-    ),
-    JSON.decode(),
-    _as_rows,
-    {"RECORDS__ROWS": "rows", "RECORDS__INPUTS": json.dumps({"x": "rows[*].x"})},
+    lambda _, answer: answer,
 )
 
 
@@ -141,9 +118,9 @@ def request(number: int, partitions: int, form: Form = ROWS, *, has_state: bool 
     is_keyless = number % KEYLESS_EVERY == 0
     key = None if is_keyless else b"key-%d" % _keys[number % DRAWS]
     partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
-    good = form.content_type, form.written(_inputs[_rows(number)]), None
+    good = form.content_type, form.written(number, rows(number, form)), None
     content_type, value, code = _poison(number, form) or good
-    if has_state and is_keyless:
+    if has_state and is_keyless and code != PASSED_OVER:
         code = "INVALID_ARGUMENT"
     headers = [] if content_type is None else [("content-type", content_type)]
     headers.append(("request-id", b"r-%d" % number))
@@ -156,22 +133,22 @@ def number_of(request_id: str) -> int | None:
     return int(digits) if head == "r" and digits.isdecimal() else None
 
 
-def rows(number: int) -> Rows:
+def rows(number: int, form: Form = ROWS) -> Rows:
     """A good request's rows: (rows, 1 + ROOTS) FP32."""
-    return _inputs[_rows(number)]
+    return _inputs[_rows(number, form)]
 
 
-def right_value(number: int) -> Rows:
+def right_value(number: int, form: Form = ROWS) -> Rows:
     """The answer to a good request: (rows, OUTPUTS) FP32."""
-    return _outputs[_rows(number)]
+    return _outputs[_rows(number, form)]
 
 
-def wrong_value(number: int, value: bytes, more: int = 0) -> str | None:
+def wrong_value(number: int, value: bytes, more: int = 0, form: Form = ROWS) -> str | None:
     """The reason why these bytes are a wrong answer to a good request; None: they are right.
 
     The last `more` columns, with state, are not judged.
     """
-    right = right_value(number)
+    right = right_value(number, form)
     if len(value) != 4 * len(right) * (OUTPUTS + more):
         return f"{len(value)} bytes, not {4 * len(right) * (OUTPUTS + more)}"
     got = _floats(value, more)[:, :OUTPUTS]
@@ -188,11 +165,13 @@ def _floats(value: bytes, more: int) -> Rows:
     return np.frombuffer(value, "<f4").reshape(-1, OUTPUTS + more)
 
 
-def _poison(number: int, form: Form) -> _Poison | None:
+def _poison(number: int, form: Form) -> Poison | None:
     at, rest = divmod(number, POISON_EVERY)
+    if form.passed_over is not None and rest == POISON_EVERY // 4:
+        return Poison(form.content_type, form.passed_over, PASSED_OVER)
     return form.poisons[at % len(form.poisons)] if rest == POISON_EVERY // 2 else None
 
 
-def _rows(number: int) -> slice:
+def _rows(number: int, form: Form) -> slice:
     at = number % POOL
-    return slice(at, at + (SEVERAL if number % ROWS_EVERY == 0 else 1))
+    return slice(at, at + (form.several if number % ROWS_EVERY == 0 else 1))

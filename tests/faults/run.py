@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,12 +17,15 @@ from tests.faults.brokers import Brokers
 from tests.faults.memories import MEMORIES
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan, rounds_in
-from tests.faults.requests import RECORDS, ROWS
+from tests.faults.records import FUNCTIONS, ROWS_OF_JSON
+from tests.faults.requests import ROWS
 from tests.faults.table import table
+from tests.kafka.apicurio import Apicurio
 from tests.kafka.broker import FORGETFUL, JvmBroker
 from tests.kafka.trio import Trio
 from tests.stores.running import RunningStore
 
+FORMS = {"": ROWS, "rows": ROWS_OF_JSON, "functions": FUNCTIONS, "avro": ROWS}  # Avro's form wants the registry
 GUARANTEES = ("at_least_once", "exactly_once")
 
 
@@ -47,21 +50,26 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     ids = asked.ids if guarantee == "exactly_once" else "unique"
     minutes = asked.minutes if asked.requests is None else asked.requests / asked.rate / 60.0
     with ExitStack() as stack:
-        brokers = stack.enter_context(_brokers(guarantee))
+        forgets = asked.records != "functions"
+        brokers = stack.enter_context(_brokers(guarantee, FORGETFUL if forgets else {}))
         # `always`: acknowledged writes outlive a kill, however slow the disk is.
         store = stack.enter_context(RunningStore(folder, "--appendfsync", "always")) if asked.store else None
-        each = kinds(guarantee, brokers.count, has_store=asked.store)
+        registry = stack.enter_context(Apicurio()) if asked.records == "avro" else None
+        each = kinds(
+            guarantee, brokers.count, has_store=asked.store, has_registry=registry is not None, forgets=forgets
+        )
         options = Options(
             guarantee,
             plan(asked.seed, rounds_in(minutes, len(each)), each, protocol=asked.protocol, ids=ids),
             rate=asked.rate,
             replicas=asked.replicas,
+            topics=asked.topics,
             settings=dict(asked.set),
             state=asked.state,
             requests=asked.requests,
-            form=RECORDS if asked.records else ROWS,
+            form=FORMS[asked.records],
         )
-        outcome = run(options, brokers, folder, store)
+        outcome = run(options, brokers, folder, store, registry)
     shown = table(outcome, " ".join(["python -m tests.faults.run", *sys.argv[1:]]))
     (folder / "table.txt").write_text(shown + "\n")
     sys.stdout.write(f"\n{shown}\n")
@@ -70,10 +78,10 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def _brokers(guarantee: str) -> Iterator[Brokers]:
+def _brokers(guarantee: str, config: Mapping[str, str]) -> Iterator[Brokers]:
     """Three brokers for exactly once: a lone one loses the ends of transactions when it restarts."""
     if guarantee == "exactly_once":
-        with Trio(FORGETFUL) as trio:
+        with Trio(config) as trio:
             yield Brokers(trio.nodes, trio.wait_until_in_sync)
     else:
         with JvmBroker() as broker:
@@ -88,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     say("--minutes", type=float, default=5.0, help="for each guarantee (5)")
     say("--rate", type=float, default=300.0, help="requests a second (300)")
     say("--replicas", type=int, default=3, help="at least 2 (3)")
+    say("--topics", type=int, choices=[1, 2, 4], default=1, help="request topics, with four partitions together (1)")
     say("--protocol", choices=["turns", "consumer", "classic"], default="turns", help="of the group (turns)")
     say("--ids", choices=["turns", "unique", "stable"], default="turns", help="transactional ids (turns)")
     say(
@@ -96,11 +105,18 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="DELIVERY__COMMIT_INTERVAL_MS=50",
-        help="a setting of every replica, without the prefix",
+        help="a setting of every replica, without the prefix; static members: KAFKA__GROUP_INSTANCE_ID=member-{slot}",
     )
     say("--requests", type=int, help="so many, in the place of --minutes: the faults stop with the last one")
     say("--state", choices=MEMORIES, default="", help="a model with state: a GRU, or the mean of what came")
-    say("--records", action="store_true", help="the requests are JSON records, with an array of rows")
+    say(
+        "--records",
+        choices=list(FORMS)[1:],
+        nargs="?",
+        const="rows",
+        default="",
+        help="JSON records with an array of rows (rows), or for functions that do harm, or Avro with a registry",
+    )
     say("--store", action="store_true", help="states are kept in a Valkey or Redis, which is killed, too")
     say("--folder", type=Path, default=Path("build/faults"), help="for history and logs (build/faults)")
     return parser

@@ -59,7 +59,7 @@ class Strangers:
         offsets = sorted(source.offset for source in lies)
         assert offsets == list(range(offsets[0], offsets[0] + BATCH)), "they are not one batch"
         at = offsets[1 + fault.choose(BATCH - 1)]  # the checker goes on from the batch's record before it
-        spoiled = [batch for disk in self._disks if (batch := _spoiled(disk, self._topics.requests, partition, at))]
+        spoiled = [batch for disk in self._disks if (batch := _spoiled(disk, *self._topics.lying(partition), at))]
         assert spoiled
         lost = {Source(partition, offset): lies[Source(partition, offset)] for offset in spoiled[0].lost}
         self._checker.pass_over(partition, spoiled[0].offset, spoiled[0].last + 1, lost)
@@ -102,7 +102,7 @@ class Strangers:
         producer = Producer(
             {
                 "bootstrap.servers": self._servers,
-                "transactional.id": f"{self._topics.requests}-stranger-{next(self._next)}",
+                "transactional.id": f"{self._topics.answers}-stranger-{next(self._next)}",
                 "transaction.timeout.ms": int(transaction_timeout * 1000),
                 "message.timeout.ms": int(transaction_timeout * 1000),
                 "partitioner": "murmur2_random",
@@ -120,12 +120,13 @@ class Strangers:
         lies: dict[Source, int] = {}
         for number in numbers:
             asked = self._asked(number)
+            topic, partition = self._topics.taking(asked)
             producer.produce(
-                self._topics.requests,
+                topic,
                 asked.value,
                 asked.key,
-                asked.partition,
-                partial(_note, lies, number),
+                partition,
+                partial(_note, lies, number, self._topics.firsts[topic]),
                 headers=list(asked.headers),
             )
         producer.flush(ENDED_WITHIN)
@@ -141,10 +142,10 @@ class Strangers:
         return request(number, self._topics.partitions, self._form, has_state=self._has_state)
 
 
-def _note(lies: dict[Source, int], number: int, error: KafkaError | None, message: Message) -> None:
+def _note(lies: dict[Source, int], number: int, first: int, error: KafkaError | None, message: Message) -> None:
     """Note an acknowledged request's place."""
     if error is None:
-        lies[Source(message.partition() or 0, message.offset() or 0)] = number
+        lies[Source(first + (message.partition() or 0), message.offset() or 0)] = number
 
 
 def _spoiled(disk: Path, topic: str, partition: int, offset: int) -> SpoiledBatch | None:

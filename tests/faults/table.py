@@ -43,6 +43,8 @@ def _promises(outcome: Outcome) -> Iterator[str]:
     books = outcome.books
     again = books.published_twice
     yield _row("requests", len(books.requests), f"{again:,} of them published again by their client" if again else "")
+    if books.passed_over:
+        yield _row("passed over", books.passed_over)
     yield _row("answers", books.answers, f"{books.errors:,} of them errors")
     yield _row("dead letters", books.dead_letters)
     for name, words in (*PROMISES, *STATE_PROMISES) if outcome.options.state else PROMISES:

@@ -94,3 +94,15 @@ def test_a_reader_who_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(seen.stdout.splitlines()) == len(ENVELOPES)
+
+
+def test_records_that_get_no_answer_are_not_waited_for(command: Command, tmp_path: Path) -> None:
+    """Without a worker, too, the command ends well if `only` passes all of them over."""
+    settings = tmp_path / "worker.toml"
+    settings.write_text('[kafka]\nresponse_topic = "answers"\n[records]\nonly = { kind = ["payment"] }\n')
+    lines = written(tmp_path / "lines", {"kind": "refund"}, {})
+
+    done = command("publish", lines, "--topic", "copies", "--config", settings, "--wait", "--timeout", "20", "--json")
+
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["answers"] == {"ok": 0, "errors": {}, "missing": 0, "repeated": 0, "passed_over": 2}

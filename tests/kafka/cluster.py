@@ -208,11 +208,19 @@ class Cluster:
         self.configure(topic, {"max.message.bytes": str(size)})
 
     def configure(self, topic: str, config: Mapping[str, str]) -> None:
-        """Set some of a topic's settings."""
+        """Set some of a topic's settings; return once the broker itself has heard of them from the controller."""
         entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in config.items()]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(TIMEOUT)
+        deadline = time.monotonic() + TIMEOUT
+        while config.items() - {name: it.value for name, it in self._described(resource).items()}.items():
+            assert time.monotonic() < deadline, f"{topic} does not get {config}"
+            time.sleep(0.02)
+
+    def _described(self, resource: ConfigResource) -> Mapping[str, ConfigEntry]:
+        found: Mapping[str, ConfigEntry] = self.admin.describe_configs([resource])[resource].result(TIMEOUT)
+        return found
 
     def visitor(self, group: str, protocol: str, topics: Sequence[str]) -> Consumer:
         """A plain consumer that joins the group and commits nothing."""

@@ -165,12 +165,13 @@ class Scene:
             assert time.monotonic() < deadline, f"members have {sizes} partitions, {count} members wanted"
             time.sleep(0.05)
             if sizes is None:  # a client that saw its broker die described no group for 30 s after the restart
-                admin = AdminClient(dict(self.kafka.login))
+                admin = AdminClient(dict(self.kafka.login))  # and the one before is gone, with its question
 
     def _members(self, admin: AdminClient) -> list[int] | None:
-        asked = admin.describe_consumer_groups([self.group], request_timeout=ANSWER_WITHIN)
+        # An answer that comes when the client itself waits no more would end this process: see `OUTLASTING` in worker/.
+        asked = admin.describe_consumer_groups([self.group], request_timeout=3600.0)
         try:
-            found = asked[self.group].result(TIMEOUT)
+            found = asked[self.group].result(ANSWER_WITHIN)
         except (KafkaException, TimeoutError):  # the coordinator is not back yet
             return None
         return [len(member.assignment.topic_partitions) for member in found.members]

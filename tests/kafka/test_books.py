@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -9,8 +10,11 @@ import onnxruntime as ort
 import pytest
 
 from tests.faults.books import Books, Look, Place, Seen, Source
+from tests.faults.checker import Topics
 from tests.faults.memories import MEMORIES, Memory
+from tests.faults.records import ROWS_OF_JSON
 from tests.faults.requests import (
+    JSON,
     POISON_EVERY,
     RAW,
     TABLE,
@@ -246,6 +250,72 @@ def test_an_acknowledged_request_that_is_not_there_is_noticed() -> None:
 def test_a_wrong_dead_letter_is_named(seen: Seen, fault: str) -> None:
     """A good request has no dead letter, and a bad request's dead letter is the original."""
     assert fault in books([], [], [seen]).examples["wrong"][0]
+
+
+OTHER_KIND = POISON_EVERY // 4  # the first record of another kind
+
+
+def record_answered(number: int, *, names: int | None = None, as_if: int | None = None) -> Seen:
+    """The right answer to record n; `names` gives it another record's number, `as_if` another one's value."""
+    y = right_value(number if as_if is None else as_if, ROWS_OF_JSON)
+    value = json.dumps({"id": number if names is None else names, "y": y.tolist()}).encode()
+    seen = answered(number, 0, {"status": "ok", "content-type": JSON.decode()})
+    return seen._replace(value=value, headers={name: it for name, it in seen.headers.items() if name != "error-code"})
+
+
+def books_of_records(number: int, *answers: Seen, committed: int = 0) -> Books:
+    """Closed books over this record, which is the first one of its partition; its group has committed so far."""
+    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None, form=ROWS_OF_JSON)
+    lies, asked = Source(number % PARTITIONS, 0), request(number, PARTITIONS, ROWS_OF_JSON)
+    found.published(lies, number)
+    found.requested(Seen(*lies, asked.key, asked.value, {"request-id": f"r-{number}"}))
+    for seen in answers:
+        found.answered(seen._replace(headers={**seen.headers, "source": f"requests/{lies}"}), 0.0)
+    found.looked(Look(1.0, {lies.partition: committed}, {Place("answers", 0): 9, Place("requests", lies.partition): 1}))
+    found.reached(Place("requests", lies.partition), 1)
+    found.reached(Place("answers", 0), 9)
+    assert found.is_all_answered == bool(answers or number == OTHER_KIND)
+    found.close()
+    return found
+
+
+def test_a_record_of_another_kind_is_owed_nothing() -> None:
+    """It may be committed past; an answer to it is wrong."""
+    assert books_of_records(OTHER_KIND, committed=1).broken == []
+    assert books_of_records(OTHER_KIND, record_answered(OTHER_KIND)).broken == ["wrong"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "broken"),
+    [
+        ([record_answered(1)], []),
+        ([record_answered(1, names=2)], ["wrong"]),
+        ([record_answered(1, as_if=2)], ["wrong"]),
+        ([record_answered(1)._replace(value=b"[")], ["wrong"]),
+        ([], ["committed past", "lost"]),
+    ],
+)
+def test_a_record_is_owed_an_answer_of_its_own(seen: list[Seen], broken: list[str]) -> None:
+    """The answer has the record's number and rows, and is there before the commit."""
+    assert books_of_records(1, *seen, committed=1).broken == broken
+
+
+def test_the_partitions_of_two_topics_are_numbered_one_topic_after_the_other() -> None:
+    """A source of the second topic is another one, and a key has one of the topics."""
+    topics = Topics(["a", "b"], "answers", "dead", 4, 1)
+    found = Books(4, exactly_once=True, tell=lambda _promise, _how: None, firsts=topics.firsts)
+    right = answered(1, 0)
+    for offset, source in enumerate(("a/1/0", "b/1/0")):
+        found.answered(right._replace(offset=offset, headers={**right.headers, "source": source}), 0.0)
+
+    assert found.broken == []
+    assert [topics.lying(number) for number in range(4)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    assert topics.places["b", 1] == Place("requests", 3)
+    assert {topics.taking(request(number, 4)) for number in range(40)} == {
+        ("a", -1),
+        ("b", -1),
+        *(topics.lying(number) for number in range(4)),
+    }
 
 
 class Looking:

@@ -237,7 +237,7 @@ def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
     found, slowest = asyncio.run(main())
 
     np.testing.assert_allclose(found, expected(500), rtol=1e-4, atol=1e-5)
-    assert slowest < 2.0  # a blocked loop would stand still for as long as a request takes to time out: 30 s
+    assert slowest < 10.0  # a blocked loop would stand still for as long as a request takes to time out: 30 s
 
 
 @quick_exactly_once

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kafka.broker import JvmBroker, free_port
-from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent, fresh
+from tests.kafka.cluster import MORTAL, NEVER_DEAD, TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.replica import Replica, cpu_seconds
 from tests.kafka.scene import RAW_HEADER, Scene, quick_at_least_once, quick_exactly_once, raw, wait_until_running
 from tests.kafka.spins import spin, turns
@@ -45,7 +45,7 @@ def test_a_hung_inference_ends_the_worker_which_leaves_its_group(
 
         assert replica.exit_code() == 3, replica.log
         assert time.monotonic() - began > 2.0
-        scene.wait_for_members(0, timeout=5.0)
+        scene.wait_for_members(0, NEVER_DEAD - 15.0)
         assert sum(scene.committed().values()) == brief
         assert len(scene.auditor.answers) == brief
 

@@ -160,17 +160,17 @@ def test_a_response_topic_that_vanishes_stops_the_worker(
 def test_inferences_longer_than_the_poll_interval_lose_no_partition(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """Two take four seconds each; Kafka gives up a member that does not poll for three, but it polls meanwhile."""
+    """One takes eight seconds; Kafka gives up a member that does not poll for six, but it polls meanwhile."""
     settings = {
         "KAFKA__GROUP_PROTOCOL": "classic",
-        "KAFKA__SESSION_TIMEOUT_MS": "3000",
-        "KAFKA__CONFIG": '{"max.poll.interval.ms": "3000"}',
+        "KAFKA__SESSION_TIMEOUT_MS": "6000",
+        "KAFKA__CONFIG": '{"max.poll.interval.ms": "6000"}',
         "BATCHING__MAX_BATCH_SIZE": "1",
     }
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
 
-        scene.publish([spin(4.0)] * 2)
+        scene.publish([spin(8.0)])
 
         scene.expect_kept()
         assert replica.metric("inference_worker_rebalances_total", event="lost") == 0

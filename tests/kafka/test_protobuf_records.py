@@ -167,8 +167,8 @@ def test_a_topic_of_protobuf_goes_on_while_its_schema_changes(
         publisher = Publisher(theirs, scene.topic)
         some = [payment(number) for number in range(20)]
         rights = [right(fields) for fields in some]
-        first = publisher.of_python(payment_file(), some)
         helpers = publisher.of_text(payment_file("message First {{}} message Payment {{ {} }}"), some, place=b"\2\2")
+        first = publisher.of_python(payment_file(), some)
         scene.replica()
         more = publisher.of_python(payment_file(note="string note = 20;"), [payment(1, note="new")])
         without = {**some[1], "count": 7}
@@ -196,6 +196,23 @@ def test_a_topic_of_protobuf_goes_on_while_its_schema_changes(
             ],
             theirs,
         )
+
+
+def test_answers_to_records_whose_schema_is_a_text_have_one(
+    kafka: Cluster, registry: Apicurio, theirs: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    """Apicurio gives it as it came, and the deserializers of Go read nothing else."""
+    with of_payments(kafka, tmp_path, registry) as scene:
+        places = scene.publish_in_order(
+            [Sent(b"k", value) for value in Publisher(theirs, scene.topic).of_text(payment_file(), [payment(1)])]
+        )
+        scene.replica()
+
+        answer = scene.by_source()[places[0]].value or b""
+
+        text = theirs.get_latest_version(f"{scene.response_topic}-value").schema.schema_str
+        kind = compiled(answer=text or "")["shop.PaymentAnswer"]
+        assert (answer[5:6], kind.FromString(answer[6:]).id) == (b"\0", "p-1")
 
 
 def test_wrong_protobuf_is_that_records_error(

@@ -14,6 +14,9 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 
 from tests.kafka.apicurio import Apicurio
 from tests.kafka.cluster import fresh
+from tests.unit.codecs.records.registry import AVRO, JSON_SCHEMA, PROTO, compiled, schema_of
+from worker.codecs.records.answer_fields import AnswerField
+from worker.codecs.records.answer_schemas import answer_schema
 from worker.core.failures import BadConfiguration
 from worker.core.schemas import NamedReference, RegisteredSchema, SchemaName, UnknownSchema
 from worker.registry.registry import Registry
@@ -136,6 +139,34 @@ def test_answers_are_registered_once_and_may_be_changed_only_compatibly(
 
     assert again == first
     assert theirs.get_versions(subject) == [1]
+
+
+@pytest.mark.parametrize(
+    ("record", "level"),
+    [
+        (RegisteredSchema(7, None, "AVRO", json.dumps(AVRO)), "FULL_TRANSITIVE"),
+        (schema_of(compiled(payment=PROTO)["shop.Payment"])._replace(was_text=True), "FULL_TRANSITIVE"),
+        (RegisteredSchema(7, None, "JSON", json.dumps(JSON_SCHEMA)), "BACKWARD_TRANSITIVE"),
+    ],
+    ids=["Avro", "Protobuf", "JSON"],
+)
+def test_answers_may_gain_fields(
+    opened: Opening, theirs: SchemaRegistryClient, record: RegisteredSchema, level: str
+) -> None:
+    """The registry takes a field of the answer more, and a kept one more: of JSON Schema only as BACKWARD."""
+    subject, score = fresh("scores"), AnswerField("score", "FP32")
+
+    def put(fields: list[AnswerField], *kept: str) -> None:
+        schema = answer_schema(record, fields, {name: (name,) for name in kept})
+        opened().of_answers(subject, RegisteredSchema(None, None, schema.type, schema.text))
+
+    put([score], "payment_id")
+    theirs.set_compatibility(subject, level)
+
+    put([score, AnswerField("embedding", "FP64", (3,))], "payment_id")
+    put([score, AnswerField("embedding", "FP64", (3,))], "payment_id", "amount")
+
+    assert theirs.get_versions(subject) == [1, 2, 3]
 
 
 def test_answers_are_looked_up_where_registering_is_others_work(opened: Opening, theirs: SchemaRegistryClient) -> None:

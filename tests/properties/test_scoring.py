@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from worker.inference.model import Model
 from worker.scorer import Scorer
 from worker.settings.for_commands import load_scoring
 from worker.tools.lines import lines as lines_of
-from worker.tools.score.inputs import Rows, line_portions
+from worker.tools.score.inputs import Rows, line_portions, plain
 from worker.tools.score.portions import row_outcomes
 
 MODEL = signature()
@@ -45,7 +46,9 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
     met("the last line has no end", is_so=content != b"" and not content.endswith(b"\n"))
     met("an empty line", is_so=b"" in expected)
     out, into = os.pipe()
-    portions = line_portions(lines_of(out, "pipe", 0.0), "pipe", LONGEST, lambda: at_once)
+    portions = line_portions(
+        lines_of(out, "pipe", 0.0), partial(plain, Partition("pipe", 0), ()), LONGEST, lambda: at_once
+    )
     records = []
     at = 0
     for cut in cuts:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.models import model, running_mean, save
 from tests.unit.test_settings import LEAST
-from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.failures import BadConfiguration, Code, RowFault, RunFailure, failure_of_rows
 from worker.core.records import Answer, Array, Partition, Record, Rejection
 from worker.inference.model_loading import load_as_set
 from worker.scorer import Scorer
@@ -85,6 +85,65 @@ def test_a_mapping_that_the_model_refuses_is_told_with_the_models_name(tmp_path:
     """It is the refusal of a worker's start."""
     with pytest.raises(BadConfiguration, match=r"model\.onnx: \[records\.answer\] score"):
         scorer(tmp_path, DOUBLE, RECORDS__ANSWER='{"score": "z"}')
+
+
+class Partial:
+    """A model of x that gives 2 x, and runs at most two rows at once: others are left. A negative row has a fault.
+
+    Notes the rows of each run. A fault without the others' results: where a row is below -9.
+    """
+
+    def __init__(self) -> None:
+        self.ran: list[list[float]] = []
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        values = feeds["x"][:, 0].tolist()
+        self.ran.append(values)
+        faults = {at: RowFault(Code.INVALID_ARGUMENT, "negative") for at, x in enumerate(values) if x < 0}
+        well = [at for at in range(len(values)) if at not in faults]
+        outputs = [2 * feeds["x"][well[:2], 0]]
+        if min(values) < -9 or not well:
+            return failure_of_rows(faults, well[2:])
+        return failure_of_rows(faults, well[2:], outputs) if faults or well[2:] else outputs
+
+
+@pytest.mark.parametrize(
+    ("values", "ran"),
+    [
+        ([1, -1, 2], [[1, -1, 2]]),
+        ([1, 2, 3, 4, 5], [[1, 2, 3, 4], [5], [3, 4]]),
+        ([1, 2, 3, -1, 4, -2, 5, 6], [[1, 2, 3, -1], [4, -2, 5, 6], [3, 6]]),
+        ([-1, -2], [[-1, -2]]),
+        ([1, -10, 2, 3, 4], [[1, -10, 2, 3], [4], [1, 2, 3], [3]]),
+    ],
+)
+def test_rows_with_a_result_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[int], ran: list[list[int]]
+) -> None:
+    """A fault of their neighbour costs them nothing; rows that were left run once more."""
+    of, partial = scorer(tmp_path, DOUBLE, RECORDS__ENCODING="json", BATCHING__MAX_BATCH_SIZE="4"), Partial()
+    monkeypatch.setattr(of._model, "run", partial.run)
+
+    answers = [said(answer) for answer in of.records([record(at, {"x": x}) for at, x in enumerate(values)])]
+
+    assert answers == [{"y": 2.0 * x} if x > 0 else "negative" for x in values]
+    assert partial.ran == ran
+
+
+def test_a_row_that_fails_next_to_a_state_has_no_part_in_the_others(tmp_path: Path) -> None:
+    """The others' results are those of the answer, without the next states."""
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    of = scorer(
+        tmp_path,
+        running_mean(),
+        RECORDS__FUNCTIONS=str(tmp_path / "functions.py"),
+        STATE__TENSORS='{"sum_in": "sum_out", "count_in": "count_out"}',
+    )
+
+    answers = [said(answer) for answer in of.records([record(at, {"x": x}) for at, x in enumerate([1, -1, 3])])]
+
+    assert answers[::2] == [{"mean": 1.0}, {"mean": 3.0}]
+    assert "x must not be negative" in answers[1]
 
 
 class Deadly:

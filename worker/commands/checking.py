@@ -36,6 +36,7 @@ from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
+from worker.scored_model import wants_host
 from worker.scorer import Scorer
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
@@ -91,13 +92,10 @@ def examined(
 def _look_at_all(
     settings: Settings, report: Report, closing: ExitStack, *, creates_topics: bool, with_example: bool
 ) -> None:
-    model = _look_at_model(settings, report)
-    scorer = None if model is None or settings.records is None else look_at_mapping(model, settings, report, closing)
+    signature, scorer = _look_at_served(settings, report, closing, with_example=with_example)
     has_topics = _look_at_cluster(settings, report, creates_topics=creates_topics)
-    if model is not None:
-        _look_at_room(model, settings, report, scorer)
-        if with_example and settings.records is None:
-            report.example = _example(model, settings)
+    if signature is not None:
+        _look_at_room(signature, settings, report, scorer)
     if scorer is not None and has_topics:
         example = try_newest(scorer, settings, report)
         report.example = example if with_example else {}
@@ -106,6 +104,26 @@ def _look_at_all(
 
 
 # The model
+
+
+def _look_at_served(
+    settings: Settings, report: Report, closing: ExitStack, *, with_example: bool
+) -> tuple[Signature | None, Scorer | None]:
+    """Look at the model and the mapping of records. Returns the model's signature, and what answers records.
+
+    A model that runs with code of the operator's runs in a host. It is let go here before, so that memory has it once.
+    """
+    model = _look_at_model(settings, report)
+    if model is None:
+        return None, None
+    signature = model.signature
+    if settings.records is None:
+        report.example = _example(model, settings) if with_example else {}
+        return signature, None
+    in_host = wants_host(settings)
+    if in_host:
+        del model
+    return signature, look_at_mapping(None if in_host else model, settings, report, closing)
 
 
 def _look_at_model(settings: Settings, report: Report) -> Model | None:
@@ -242,7 +260,7 @@ def _tried_transactions(
 # All else
 
 
-def _look_at_room(model: Model, settings: Settings, report: Report, scorer: Scorer | None) -> None:
+def _look_at_room(whole: Signature, settings: Settings, report: Report, scorer: Scorer | None) -> None:
     """Check that a row fits into a request, and its answer and state into their topics, as far as limits are known.
 
     `scorer`: of records; None: the topics hold requests.
@@ -256,7 +274,7 @@ def _look_at_room(model: Model, settings: Settings, report: Report, scorer: Scor
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
         records=None if scorer is None else scorer.mapping,
     )
-    layout, signature = split_signature(model.signature, settings.state)
+    layout, signature = split_signature(whole, settings.state)
     report.warn(*lack_of_room(signature if scorer is None else scorer.signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:

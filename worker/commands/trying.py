@@ -14,7 +14,7 @@ from worker.core.records import Answer, Record, Rejection
 from worker.core.tensors.signature import Signature
 from worker.inference.model import Model
 from worker.kafka.reader import newest
-from worker.scored_model import hosted, wants_host
+from worker.scored_model import hosted
 from worker.scorer import Scorer
 from worker.settings import Settings
 from worker.terminal.terminal import count
@@ -24,8 +24,8 @@ _MOST_INPUTS, _MOST_FIELDS = 20, 12  # that the report names
 Example = Mapping[str, tuple[Headers, bytes]]
 
 
-def look_at_mapping(model: Model, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
-    """Judge the mapping of records. Returns what answers records by it; `closing` closes it.
+def look_at_mapping(model: Model | None, settings: Settings, report: Report, closing: ExitStack) -> Scorer | None:
+    """Judge the mapping of records. Returns what answers records by it; `closing` closes it. None: a host loads it.
 
     A registry is asked whether it would take the schema of the answers, and does not get it.
     """
@@ -37,7 +37,7 @@ def look_at_mapping(model: Model, settings: Settings, report: Report, closing: E
         return parts
 
     try:
-        scorer = Scorer(hosted(settings, closing) if wants_host(settings) else model, settings, parts_of)
+        scorer = Scorer(hosted(settings, closing) if model is None else model, settings, parts_of)
     except Stop as stop:
         report.add(stop)
         return None

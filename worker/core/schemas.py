@@ -27,6 +27,7 @@ class RegisteredSchema(NamedTuple):
     type: SchemaType
     text: str
     references: tuple[NamedReference, ...] = ()
+    was_text: bool = False  # a Protobuf schema that the registry has as a `.proto` text, of which `text` was made
 
 
 # The name of a schema in a record: its number, or its GUID.

@@ -28,7 +28,7 @@ TYPES = {datatype: f"tensor({_WORDS.get(datatype, datatype.lower())})" for datat
 _DATATYPES = {name: datatype for datatype, name in TYPES.items()}
 
 _DEFAULTS = "WORKER_MODEL__INPUT_DEFAULTS"
-_HOW = "docs/models.md says how"
+_EXPORT, _MEND = "docs/models.md#exporting-a-model", "docs/models.md#mending-a-finished-file"
 
 
 class Declared(NamedTuple):
@@ -53,13 +53,13 @@ def declared_by(session: Session, settings: ModelSettings, max_rows: int, *, max
     constants = _constants(nodes, settings.input_defaults)
     inputs = [node for node in nodes if node.name not in constants]
     if not inputs or not outputs:
-        raise BadConfiguration(f"the model has no {'outputs' if inputs else 'inputs'}: {_HOW}")
+        raise BadConfiguration(f"the model has no {'outputs' if inputs else 'inputs'} ({_EXPORT})")
     takes, gives = ([spec_of(role, node) for node in side] for role, side in (("input", inputs), ("output", outputs)))
     signature = Signature(settings.name, settings.version, tuple(takes), tuple(gives), max_rows)
     if without := [node.name for node in inputs if not node.shape]:  # a tensor of unknown rank looks so, too
         raise BadConfiguration(
             f"input {', '.join(without)} has no batch axis, or none that the file tells: give it the value that it has "
-            f"for all requests ({_value_of(without)}), or export the model with one ({_HOW})"
+            f"for all requests ({_value_of(without)}), or export the model with one ({_MEND})"
         )
     axes = {node.shape[0] for node in inputs}
     rows = next(iter(axes)) if len(axes) == 1 and isinstance(inputs[0].shape[0], int) else None
@@ -88,10 +88,9 @@ def spec_of(role: str, node: Any) -> TensorSpec:
     """The spec of a session's input or output. Raises `BadConfiguration` for a type that no request can have."""
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        is_map = node.type.startswith("seq(map(")
-        cure = f'convert the classifier with options={{"zipmap": False}}; {_HOW}' if is_map else _HOW
         raise BadConfiguration(
-            f"{role} {node.name} is of type {node.type}, and a tensor of one of {', '.join(DTYPES)} is needed: {cure}"
+            f"{role} {node.name} is of type {node.type}, and a tensor of one of {', '.join(DTYPES)} is needed: "
+            f"{_tensor_cure(node.type)}"
         )
     dims = node.shape[1:]
     return TensorSpec(
@@ -100,6 +99,15 @@ def spec_of(role: str, node: Any) -> TensorSpec:
         tuple(d if isinstance(d, int) else None for d in dims),
         tuple(d if isinstance(d, str) else None for d in dims),
     )
+
+
+def _tensor_cure(declared: str) -> str:
+    """The way to a tensor that a request or an answer can have, from another type."""
+    if declared.startswith("seq(map("):
+        return f'convert the classifier with options={{"zipmap": False}} ({_EXPORT})'
+    if declared.startswith("tensor("):
+        return "cast it in the model, or export it with one of these"
+    return f"take it out of the model, or make a tensor of it ({_MEND})"
 
 
 def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
@@ -116,7 +124,7 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     shapes = listed(f"{node.name} {list(node.shape)}" for node in inputs)
     raise BadConfiguration(
         f"the model was exported for a fixed number of rows ({shapes}: the first axis must be dynamic). {as_it_is}"
-        f"export it with a dynamic one ({_HOW}, of a finished file too)"
+        f"export it with a dynamic one, or mend the file ({_MEND})"
     )
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from struct import pack
 from typing import NamedTuple
 
-from worker.inference.protobuf_fields import WireField, fields, head, message, number, size_of, text
+from worker.inference.onnx_fields import Graph, Model, Node, fields_of, texts_of, with_graph
+from worker.inference.protobuf_fields import WireField, fields, message, number, text
 
 # The fewest columns that are joined: at a batch of 64, 8 columns take 26 µs of CPU with a block or without, 16 take 28
 # instead of 39, 50 take 37 instead of 118, 500 take 150 instead of 2,600. Where no `Concat` takes them, 16 take 47 both
@@ -44,11 +45,6 @@ _TYPES = {
 _INT64 = 7
 _INT = 2  # the kind of an attribute
 _HAVE_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-
-# Fields of ONNX's messages, by message.
-_GRAPH, _OPSETS = 7, 8
-_NODE, _INITIALIZER, _INPUT, _OUTPUT, _SPARSE = 1, 5, 11, 12, 15
-_NODE_INPUT, _NODE_OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 
 
 class Shown(NamedTuple):
@@ -89,20 +85,21 @@ def in_blocks(content: memoryview) -> Blocks | None:
     Raises `ValueError` or `IndexError` if the content is no model.
     """
     model = list(fields(content))
-    graphs = [field.content for field in model if field.number == _GRAPH]
+    graphs = [field.content for field in fields_of(model, Model.GRAPH)]
     if len(graphs) != 1 or _opset(model) < OPSET:
         return None
     graph = list(fields(graphs[0]))
-    inputs = dict(map(_input, _of(graph, _INPUT)))
+    inputs = dict(map(_input, fields_of(graph, Graph.INPUT)))
     if sum(column is not None for column in inputs.values()) < FEWEST:
         return None
-    fed = {_name(field.content, 8) for field in _of(graph, _INITIALIZER)}
+    fed = {_name(field.content, 8) for field in fields_of(graph, Graph.INITIALIZER)}
     kinds: dict[tuple[int, bytes], list[str]] = {}
     for name, column in inputs.items():
         if column is not None and name not in fed:
             kinds.setdefault((column.element, column.batch), []).append(name)
     groups = [(kind, names) for kind, names in kinds.items() if len(names) >= FEWEST]
-    if not groups or any(_of(graph, _SPARSE)) or len(inputs) < sum(1 for _ in _of(graph, _INPUT)):
+    is_sparse = any(fields_of(graph, Graph.SPARSE_INITIALIZER))
+    if not groups or is_sparse or len(inputs) < len(list(fields_of(graph, Graph.INPUT))):
         return None
     return _changed(model, graph, inputs, groups, content)
 
@@ -131,24 +128,21 @@ def _changed(
     kept = [
         field.whole
         for field in graph
-        if field.number != _NODE and not (field.number == _INPUT and _name(field.content, 1) in group_of)
+        if field.number != Graph.NODE and not (field.number == Graph.INPUT and _name(field.content, 1) in group_of)
     ]
-    parts = [*own, *nodes, *kept]
-    others = [field.whole for field in model if field.number != _GRAPH]
-    whole = b"".join([*others, head(_GRAPH, size_of(parts)), *parts])
     shown = {name: column.shown if name in group_of and column else None for name, column in inputs.items()}
-    return Blocks(whole, joined, shown)
+    return Blocks(with_graph(model, [*own, *nodes, *kept]), joined, shown)
 
 
 def _joined_in_nodes(
     graph: Sequence[WireField], group_of: Mapping[str, int], prefix: str
 ) -> tuple[list[bytes | memoryview], list[dict[str, Sequence[str]]]]:
     """The nodes, and for each group the columns that a node now takes as one, by the name of this."""
-    read = [(field, list(fields(field.content))) for field in _of(graph, _NODE)]
-    taken = Counter(text(each.content) for _, node in read for each in node if each.number == _NODE_INPUT)
-    taken.update(_name(field.content, 1) for field in _of(graph, _OUTPUT))
+    read = [(field, list(fields(field.content))) for field in fields_of(graph, Graph.NODE)]
+    taken = Counter(text(each.content) for _, node in read for each in node if each.number == Node.INPUT)
+    taken.update(_name(field.content, 1) for field in fields_of(graph, Graph.OUTPUT))
     # A graph in a node may take a column, too.
-    has_graphs = any(_name(field.content, _OPERATOR) in _HAVE_GRAPHS for field, _ in read)
+    has_graphs = any(_name(field.content, Node.OPERATOR) in _HAVE_GRAPHS for field, _ in read)
     pieces: list[dict[str, Sequence[str]]] = [{} for _ in set(group_of.values())]
     if has_graphs:
         return [field.whole for field, _ in read], pieces
@@ -157,7 +151,7 @@ def _joined_in_nodes(
         if not _joins_columns(node):
             nodes.append(field.whole)
             continue
-        names = [text(each.content) for each in node if each.number == _NODE_INPUT]
+        names = texts_of(node, Node.INPUT)
         inputs: list[str] = []
         for group, run in groupby(names, lambda name: group_of.get(name) if taken[name] == 1 else None):
             some = list(run)
@@ -167,17 +161,17 @@ def _joined_in_nodes(
             piece = f"{prefix}{group}_{len(pieces[group])}"
             pieces[group][piece] = some
             inputs.append(piece)
-        rest = [each.whole for each in node if each.number != _NODE_INPUT]
-        nodes.append(message(_NODE, *[message(_NODE_INPUT, name) for name in inputs], *rest))
+        rest = [each.whole for each in node if each.number != Node.INPUT]
+        nodes.append(message(Graph.NODE, *[message(Node.INPUT, name) for name in inputs], *rest))
     return nodes, pieces
 
 
 def _joins_columns(node: Sequence[WireField]) -> bool:
     """True for `Concat` along the second axis."""
-    named = {each.number: text(each.content) for each in node if each.number in (_OPERATOR, _DOMAIN)}
-    if named.get(_OPERATOR) != "Concat" or named.get(_DOMAIN, "") not in ("", "ai.onnx"):
+    named = {each.number: text(each.content) for each in node if each.number in (Node.OPERATOR, Node.DOMAIN)}
+    if named.get(Node.OPERATOR) != "Concat" or named.get(Node.DOMAIN, "") not in ("", "ai.onnx"):
         return False
-    axes = [each.value for field in _of(node, _ATTRIBUTE) for each in _of(fields(field.content), 3)]
+    axes = [each.value for field in fields_of(node, Node.ATTRIBUTE) for each in fields_of(fields(field.content), 3)]
     return axes in ([1], [2**64 - 1])  # it is the one attribute; the second is -1
 
 
@@ -185,17 +179,18 @@ def _block(name: str, element: int, batch: bytes, width: int, pieces: Mapping[st
     """Fields of a graph: the input, and the nodes that take it apart into pieces of so many columns."""
     turned, sizes = f"{name}_turned", f"{name}_sizes"
     shape = message(2, message(1, number(1, width)), message(1, batch))
-    yield message(_INPUT, message(1, name), message(2, message(1, number(1, element), shape)))
+    yield message(Graph.INPUT, message(1, name), message(2, message(1, number(1, element), shape)))
     counts = pack(f"<{len(pieces)}q", *pieces.values())
-    yield message(_INITIALIZER, number(1, len(pieces)), number(2, _INT64), message(8, sizes), message(9, counts))
-    yield message(_NODE, message(_NODE_INPUT, name), message(_NODE_OUTPUT, turned), message(_OPERATOR, "Transpose"))
+    yield message(Graph.INITIALIZER, number(1, len(pieces)), number(2, _INT64), message(8, sizes), message(9, counts))
+    operator = message(Node.OPERATOR, "Transpose")
+    yield message(Graph.NODE, message(Node.INPUT, name), message(Node.OUTPUT, turned), operator)
     yield message(
-        _NODE,
-        message(_NODE_INPUT, turned),
-        message(_NODE_INPUT, sizes),
-        *[message(_NODE_OUTPUT, piece) for piece in pieces],
-        message(_OPERATOR, "Split"),
-        message(_ATTRIBUTE, message(1, "axis"), number(3, 1), number(20, _INT)),
+        Graph.NODE,
+        message(Node.INPUT, turned),
+        message(Node.INPUT, sizes),
+        *[message(Node.OUTPUT, piece) for piece in pieces],
+        message(Node.OPERATOR, "Split"),
+        message(Node.ATTRIBUTE, message(1, "axis"), number(3, 1), number(20, _INT)),
     )
 
 
@@ -203,13 +198,13 @@ def _input(field: WireField) -> tuple[str, _Column | None]:
     """An input's name, and the input if it has one element a row."""
     name = _name(field.content, 1)
     element, dims = 0, list[memoryview]()
-    for kind in _of(fields(field.content), 2):
-        for tensor in _of(fields(kind.content), 1):
+    for kind in fields_of(fields(field.content), 2):
+        for tensor in fields_of(fields(kind.content), 1):
             for each in fields(tensor.content):
                 if each.number == 1:
                     element = each.value
                 elif each.number == 2:
-                    dims += [dim.content for dim in _of(fields(each.content), 1)]
+                    dims += [dim.content for dim in fields_of(fields(each.content), 1)]
     if element not in _TYPES or len(dims) != 2 or _size(dims[1]) != 1 or isinstance(batch := _size(dims[0]), int):
         return name, None
     return name, _Column(Shown(name, _TYPES[element], [batch, 1]), element, bytes(dims[0]))
@@ -228,16 +223,12 @@ def _size(dim: memoryview) -> int | str | None:
 
 def _opset(model: Sequence[WireField]) -> int:
     """The version of ONNX's operators that the model names; 0 if none."""
-    for field in _of(model, _OPSETS):
+    for field in fields_of(model, Model.OPSETS):
         if _name(field.content, 1) in ("", "ai.onnx"):
-            return max([each.value for each in _of(fields(field.content), 2)], default=0)
+            return max([each.value for each in fields_of(fields(field.content), 2)], default=0)
     return 0
-
-
-def _of(message: Iterable[WireField], number: int) -> Iterator[WireField]:
-    return (field for field in message if field.number == number)
 
 
 def _name(content: memoryview, number: int) -> str:
     """The text of this field of a message; empty without one."""
-    return next((text(field.content) for field in _of(fields(content), number)), "")
+    return next(iter(texts_of(fields(content), number)), "")

@@ -30,6 +30,7 @@ class ClientKafkaSettings(Connection):
     response_topic: TopicName | None = None
     dead_letter_topic: TopicName | None = None
     default_content_type: ContentType = "application/json"
+    null_value: Literal["reject", "skip"] = "reject"
 
 
 class ScoringKafkaSettings(Section):

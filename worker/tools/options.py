@@ -14,6 +14,10 @@ from worker.terminal.command_options import AsJson, AskedModel, Brokers, Config,
 
 MadeEncoding = Literal["rows", "json", "protobuf", "binary"]
 STDIN = Path("-")
+WHOLE = (
+    "Each line is a whole record, with key, headers and value: as `consume --json` and `dead-letters show --json` "
+    "print it."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +109,7 @@ class ScoreOrder:
         None, "Where answers go: .npy for rows, .csv for records, else JSON lines.", "FILE", "--output", "-o"
     )
     batch_size: int | None = option(None, "Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.", min=1)
+    whole: bool = flag("--whole", WHOLE)
     force: bool = flag("--force", "Write over files that are there already.")
     config: Config = None
 
@@ -140,6 +145,8 @@ class ScoreOrder:
             raise BadConfiguration(f"{self.file}: there is no such file")
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(f"{self.output}: only rows of a .npy or .npz are answered as .npy")
+        if self.whole and (self.is_array or self.is_table):
+            raise BadConfiguration(f"--whole: {self.file} has no lines of JSON")
         if self.output is not None and self.output.suffix == ".parquet":
             raise BadConfiguration(f"{self.output}: answers are written as JSON lines or .csv: give such a name")
 

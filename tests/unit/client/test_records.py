@@ -95,3 +95,19 @@ def test_records_need_no_signature() -> None:
     """A client has one or the other."""
     with pytest.raises(ValueError, match="not both"):
         InferenceClient("localhost:1", requests="a", answers="b", signature=METADATA, records=Records())
+
+
+def test_an_answer_with_a_schema_says_what_reads_it() -> None:
+    """Whoever forgot the registry's functions learns of them, and still gets the worker's code."""
+    avro = {"content-type": b"application/vnd.confluent.avro"}
+
+    answered = JSON.decode({**OK, **avro, "source": b"payments/0/7"}, b"\0\0\0\0\7...")
+    refused = JSON.decode({**ERROR, **avro}, b"\0\0\0\0\7...")
+
+    assert isinstance(answered, Internal)
+    assert isinstance(refused, InvalidArgument)
+    assert (answered.source, refused.source) == ("payments/0/7", "payments/0/7")
+    for error in (answered, refused):
+        assert "application/vnd.confluent.avro, and no JSON" in error.message
+        assert "Records(write=…, read=…)" in error.message
+    assert FRAMED.decode({**OK, **avro}, b'!{"score": 0.5}') == {"score": 0.5}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
+from worker.commands import checking, trying
 from worker.commands.checking import _example, _look_at_model, _look_at_room, examined
 from worker.commands.report import Report
+from worker.core.failures import BadConfiguration
 from worker.inference.model import Model
+from worker.inference.model_loading import load_as_set
 from worker.settings import Settings, load
 
 
@@ -82,7 +89,7 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
     report.max_bytes = {} if limit is None else {"answers": 10_000, "group-state": limit}
     assert model is not None
 
-    _look_at_room(model, settings, report, None)
+    _look_at_room(model.signature, settings, report, None)
 
     assert report.exit_code == (2 if limit == 188 else 0)
     assert ["the state of a key has 88 bytes" in problem for problem in report.problems] == [True] * (limit == 188)
@@ -94,7 +101,7 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
     settings, report, model = judged(models.identity("FP32", (dims,)), tmp_path)
     assert model is not None
 
-    _look_at_room(model, settings, report, None)
+    _look_at_room(model.signature, settings, report, None)
 
     assert len(report.warnings) == warned
 
@@ -105,6 +112,32 @@ def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> Non
 
     assert report.exit_code == 2
     assert "change one another's answers" in str(report.problems[0])
+
+
+def test_a_model_that_a_host_loads_again_is_let_go_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory has it once: that of a GPU may have no room for two."""
+    (tmp_path / "functions.py").write_text("def answer(outputs, record):\n    return {}\n")
+    loaded: list[weakref.ref[Model]] = []
+
+    def load(*given: Any) -> Model:
+        model = load_as_set(*given)
+        loaded.append(weakref.ref(model))
+        return model
+
+    def begin(*_: object) -> None:
+        gc.collect()
+        raise BadConfiguration("at work" if loaded[0]() is None else "there are two")
+
+    monkeypatch.setattr(checking, "load_as_set", load)
+    monkeypatch.setattr(trying, "hosted", begin)
+    settings, report, _ = judged(models.mlp(), tmp_path, RECORDS__FUNCTIONS=str(tmp_path / "functions.py"))
+    loaded.clear()
+
+    signature, scorer = checking._look_at_served(settings, report, ExitStack(), with_example=False)
+
+    assert signature is not None
+    assert scorer is None
+    assert report.problems == ["at work"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (models.identity("BF16"), "input x is of type tensor(bfloat16)"),
+        (models.identity("BF16"), "is needed: cast it in the model"),
         (models.scaled(), "input scale has no batch axis"),
         (models.of_unknown_rank(), "input x has no batch axis, or none that the file tells"),
         (models.without_inputs(), "has no inputs"),

@@ -56,7 +56,7 @@ def test_a_text_is_read_as_its_descriptor_is(compiler: ProtoCompiler, items: str
     found = compiler.compiled(of_text(PAYMENT, ("shop/items.proto", items)), 60)
 
     assert ProtobufRecords(found, None).read(VALUE, Frame(7, 0)) == READ
-    assert (found.id, found.type, compiler.compiled(found, 60)) == (7, "PROTOBUF", found)
+    assert (found.id, found.type, found.was_text, compiler.compiled(found, 60)) == (7, "PROTOBUF", True, found)
 
 
 def test_a_descriptor_may_import_a_text(compiler: ProtoCompiler) -> None:
@@ -89,6 +89,30 @@ def test_files_of_registries_and_of_protobuf_are_there(compiler: ProtoCompiler) 
         "count": 7,
         "rest": {"number": 1},
     }
+
+
+def test_a_map_may_be_written_as_its_entries(compiler: ProtoCompiler) -> None:
+    """Apicurio's serializer for Java does so, also in the files of Protobuf that it registers."""
+    text = """
+        syntax = "proto3";
+        import "google/protobuf/struct.proto";
+        message Payment {
+          repeated .Payment.TagsEntry tags = 1;
+          message TagsEntry {
+            option map_entry = true;
+            string key = 1;
+            int64 value = 2;
+          }
+          message LogEntry { string key = 1; int64 value = 2; }
+          repeated LogEntry log = 2;
+        }
+    """
+    given = of_text(text, ("google/protobuf/struct.proto", "message Struct { option map_entry = true; }"))
+
+    found = compiler.compiled(given, 60)
+
+    read = ProtobufRecords(found, None).read(b"\0\x0a\5\x0a\1a\x10\7\x12\5\x0a\1b\x10\x08", Frame(7, 0))
+    assert read == {"tags": {"a": 7}, "log": [{"key": "b", "value": 8}]}
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])

@@ -146,5 +146,10 @@ class _Inline:
         self._defined.add(name)
         if "fields" not in given:
             return {**given, **logical}
-        fields = [{"name": field["name"], "type": self.of(field["type"])} for field in given["fields"]]
-        return {**given, "fields": fields}
+        return {**given, "fields": [self._field(field) for field in given["fields"]]}
+
+    def _field(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With its default and aliases: else no field that the records gain would make a compatible answer."""
+        aliases = {"aliases": given["aliases"]} if given["aliases"] else {}
+        default = {"default": given["default"]} if "default" in given else {}
+        return {"name": given["name"], "type": self.of(given["type"]), **default, **aliases}

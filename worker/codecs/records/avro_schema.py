@@ -86,7 +86,7 @@ class AvroSchema:
         plain: dict[str, Any] = {"type": kind, "name": name}
         self.named[name] = plain
         if kind == "enum":
-            plain["symbols"] = _texts(given["symbols"])
+            plain |= {"symbols": _texts(given["symbols"]), **_default(given)}
         elif kind == "fixed":
             plain["size"] = _size(given["size"])
         else:
@@ -107,6 +107,7 @@ class AvroSchema:
             "name": name,
             "type": self._with_logical(self._plain(given["type"], namespace), given),
             "aliases": _texts(given.get("aliases") or []),
+            **_default(given),
         }
 
     @staticmethod
@@ -127,6 +128,11 @@ def _texts(given: Iterable[Any]) -> list[str]:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("expected texts")
     return texts
+
+
+def _default(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The default of a field or of an enum, if it has one: the reader of a value has no use for it."""
+    return {"default": given["default"]} if "default" in given else {}
 
 
 def _size(given: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from worker.codecs.records.inputs import Input, input_of
 from worker.codecs.records.paths import EACH, Path, path_of
-from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, WholeRecord, picture_input
+from worker.codecs.records.served import IMAGE, RECORD_INPUT, TEXT, TEXT_PAIR, WholeRecord, WholeValue, picture_input
 from worker.codecs.records.sources import Entry, Source, entry_of
 from worker.core.failures import BadConfiguration, listed
 from worker.core.tensors.signature import Signature
@@ -20,6 +20,8 @@ KEEP = "keep"
 class Settings(Protocol):
     """The section that a mapping is made from, as plain values (`worker/settings/records_section.py`)."""
 
+    @property
+    def encoding(self) -> str: ...
     @property
     def envelope(self) -> str | None: ...
     @property
@@ -101,17 +103,23 @@ def kept_fields(keep: object) -> dict[str, Path]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise BadConfiguration(f"[records.answer] keep: two fields are called {twice[0]!r} in the answer; keep one")
     if inside := [path for path in paths if path.has_each or path.is_of_record]:
-        raise BadConfiguration(f"[records.answer] keep: {inside[0]} is no field of the record itself")
+        cure = "; keep its array" if inside[0].has_each else ""
+        raise BadConfiguration(f"[records.answer] keep: {inside[0]} is no field of the record itself{cure}")
     return dict(zip(names, paths, strict=True))
 
 
-def inputs_of(settings: Settings, signature: Signature, rows: Path | None, *, takes_nan: bool) -> Iterator[Input]:
-    """The inputs in the signature's order: as their entries say, else each takes the field of its name."""
+def inputs_of(
+    settings: Settings, signature: Signature, rows: Path | None, *, takes_nan: bool, has_fields: bool
+) -> Iterator[Input]:
+    """The inputs in the signature's order: as their entries say, else each takes the field of its name.
+
+    `has_fields`: a value is an object, and no text or bytes.
+    """
     names = [spec.name for spec in signature.inputs]
     if unknown := [name for name in settings.inputs if name not in names]:
         raise BadConfiguration(f"[records.inputs] {unknown[0]}: the model takes {listed(signature.inputs)}")
     for spec in signature.inputs:
-        special = _special(settings, spec, rows)
+        special = _special(settings, spec, rows, has_fields=has_fields)
         if special is not None:
             yield special
             continue
@@ -127,7 +135,7 @@ def _by_name(spec: TensorSpec, rows: Path | None) -> Entry:
     return Source(Path(steps), default=spec.default)
 
 
-def _special(settings: Settings, spec: TensorSpec, rows: Path | None) -> Input | None:
+def _special(settings: Settings, spec: TensorSpec, rows: Path | None, *, has_fields: bool) -> Input | None:
     """The input that the model's process prepares: a text, a picture, or the whole record."""
     if spec.name in (TEXT, TEXT_PAIR) and settings.text is not None:
         given = settings.text["field" if spec.name == TEXT else "pair"]
@@ -138,4 +146,4 @@ def _special(settings: Settings, spec: TensorSpec, rows: Path | None) -> Input |
         return None
     if rows is not None:
         raise BadConfiguration("[records] rows: a function takes a whole record, which is one row then; leave one out")
-    return WholeRecord(spec)
+    return WholeRecord(spec) if has_fields else WholeValue(spec, str if settings.encoding == "text" else bytes)

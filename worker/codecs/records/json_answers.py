@@ -21,6 +21,8 @@ _TYPES: Mapping[str, str] = {
     "BYTES": "string",
 }
 _DEFINITIONS = ("definitions", "$defs")
+_DEFINITION = re.compile(r"#/(definitions|\$defs)/([^/]+)")
+_MOST_REFERENCES = 10  # one after the other: they may go around
 # A reference to what the answer's schema does not have: another schema, or another place in the record's.
 _ELSEWHERE = re.compile(r'"\$ref": "(?!#/(?:definitions|\$defs)/)')
 _UNFIT = (TypeError, ValueError, RecursionError)
@@ -35,6 +37,7 @@ class JsonAnswers:
     def __init__(self, record: RegisteredSchema, fields: Sequence[AnswerField], kept: Kept) -> None:
         """A kept field of which the record's schema says nothing may be anything."""
         given = _parsed(record)
+        title = _followed(given, given).get("title", "Record")
         properties = {name: _property(given, path) for name, path in kept.items()}
         definitions = {key: given[key] for key in _DEFINITIONS if key in given}
         if _ELSEWHERE.search(json.dumps([properties, definitions])):
@@ -45,9 +48,11 @@ class JsonAnswers:
         self.text = json.dumps(
             {
                 "$schema": "http://json-schema.org/draft-07/schema#",
-                "title": f"{given.get('title', 'Record')}Answer",
+                "title": f"{title}Answer",
                 "type": "object",
                 "properties": {name: _nullable(schema) for name, schema in properties.items()},
+                # Else a property more would not be compatible with a schema that takes any (BACKWARD).
+                "additionalProperties": False,
                 **definitions,
             }
         )
@@ -59,7 +64,8 @@ class JsonAnswers:
     @staticmethod
     def names(record: RegisteredSchema) -> Sequence[str]:
         """The fields of records of this schema. Raises `Reject` if it cannot be read."""
-        return list(_object(_parsed(record).get("properties")))
+        given = _parsed(record)
+        return list(_object(_followed(given, given).get("properties")))
 
 
 class JsonAnswerWriter:
@@ -101,8 +107,18 @@ def _property(given: Mapping[str, Any], path: Sequence[str]) -> Any:
     """The schema of the field at this path; `true`, which takes anything, where none is said."""
     schema: Any = given
     for step in path:
-        schema = _object(_object(_object(schema).get("properties")).get(step))
+        schema = _object(_followed(given, schema).get("properties")).get(step)
     return schema or True
+
+
+def _followed(given: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """The definition that a schema refers to, as Go's serializer has it for the record itself; else the schema."""
+    for _ in range(_MOST_REFERENCES):
+        found = _DEFINITION.fullmatch(str(_object(schema).get("$ref")))
+        if found is None:
+            break
+        schema = _object(given.get(found[1])).get(found[2])
+    return _object(schema)
 
 
 def _parsed(record: RegisteredSchema) -> Mapping[str, Any]:

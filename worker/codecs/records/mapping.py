@@ -83,7 +83,8 @@ class RecordMapping:
         keep = settings.answer.get(KEEP, ())
         self._keeps_all = keep == ALL
         self._kept = {} if self._keeps_all else kept_fields(keep)
-        self._inputs = list(inputs_of(settings, signature, self._rows, takes_nan=takes_nan))
+        has_fields = reader_of is not None
+        self._inputs = list(inputs_of(settings, signature, self._rows, takes_nan=takes_nan, has_fields=has_fields))
         self._all_inputs = AllInputs(self._inputs)
         outputs = [name for name in settings.answer if name != KEEP] or [spec.name for spec in signature.outputs]
         if clash := [name for name in outputs if name in self._kept]:
@@ -92,10 +93,11 @@ class RecordMapping:
         wishes = list(self._wishes())
         own = [at for at, wish in enumerate(wishes) if not wish.path.is_of_record]
         if reader_of is None:
-            if own or self._keeps_all or self._only or settings.envelope is not None:
-                path = (str(wishes[own[0]].path) if own else "") or "that"
+            if settings.envelope is not None or self._keeps_all or own:
+                some = "envelope" if settings.envelope is not None else 'keep = "all"' if self._keeps_all else None
+                needs = f"{some} needs some" if some is not None else f"{wishes[own[0]].path} is one"
                 raise BadConfiguration(
-                    f"[records] encoding: a text and bytes have no fields, so {path} cannot be read; the value itself "
+                    f"[records] encoding: a text and bytes have no fields, and {needs}; the value itself "
                     "is $value, and $key, $timestamp, $topic and $headers.name are around it"
                 )
             reader_of = from_json
@@ -229,14 +231,13 @@ class RecordMapping:
         for path in self._added:
             for at in [at for at, found in enumerate(next(rest)) if found is not msgspec.UNSET]:
                 wrong.setdefault(at, f"{path}: the record has this field, and the answer adds it")
-        made = self._all_inputs.make(rest, rows, len(good), wrong)
+        made = self._all_inputs.make(list(rest), rows, len(good), wrong)
         if self._keeps_all:
             own = values if len(good) == len(values) else _picked(values, good)
             kept = list(map(bytes, own)) if self._is_json else own
         elif kept is not None:
             kept = list(zip(*kept, strict=True))
-        tensors, dims = [each.tensors for each in made], [each.dims for each in made]
-        return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
+        return Mapped(good, made.tensors, made.dims, rows, kept, keys, {}, ()), wrong
 
     def _row_counts(self, rows: Path, column: Column, wrong: Faults) -> list[int]:
         for at in [at for at, array in enumerate(column) if not array]:

@@ -46,6 +46,7 @@ class Path(NamedTuple):
 
 
 WHOLE = Path(())  # the record itself
+VALUE = Path(("$value",))
 
 
 def path_of(entry: str, given: object) -> Path:

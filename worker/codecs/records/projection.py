@@ -32,14 +32,12 @@ _WORDS = {
     "bool": "true or false",
     "object": "an object",
     "array": "an array",
-    "decimal": "a decimal number",
     "datetime": "an instant such as 2026-01-31T12:00:00Z",
     "bytes": "bytes in base64",
     "null": "null",
 }
 # Messages of msgspec that name no kind, and the kinds that they are of.
 _FORMS = {
-    "Invalid decimal string": "decimal",
     "Invalid RFC3339 encoded datetime": "datetime",
     "Timestamp is out of range": "datetime",
     "Invalid base64 encoded string": "bytes",
@@ -55,8 +53,8 @@ REQUIRED: Any = msgspec.NODEFAULT
 class Wish(NamedTuple):
     """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
 
-    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, and the
-    `names` that alone are taken.
+    With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, the `names`
+    that alone are taken, and that the array on the way may be empty (`fills`).
     """
 
     path: Path
@@ -64,6 +62,7 @@ class Wish(NamedTuple):
     default: Any = REQUIRED
     dims: Sequence[int | None] = ()
     names: Collection[str] = ()
+    fills: bool = False
 
 
 class Projected(NamedTuple):
@@ -218,8 +217,11 @@ def _spread(node: _Node, objects: Column, columns: list[Column]) -> None:
     else:
         parts = zip(*map(astuple, objects), strict=True) if objects else [()] * len(node.steps)
         for inner, part in zip(node.steps.values(), parts, strict=True):
-            values: Column = part  # type: ignore[assignment]  # a tuple will do
-            if inner.wish is None and inner.is_optional and None in part:
+            if inner.wish is not None:
+                columns[inner.index] = part  # type: ignore[call-overload]  # a tuple will do
+                continue
+            values: Column = part  # type: ignore[assignment]  # likewise
+            if inner.is_optional and None in part:
                 nothing = inner.type()
                 values = [nothing if value is None else value for value in part]
             _spread(inner, values, columns)

@@ -47,7 +47,9 @@ _UNFIT = (TypeError, ValueError, OverflowError)
 class ProtobufAnswers:
     """The schema of answers to records of this schema: that message's name with `Answer` behind it.
 
-    A registry does not say which message records are: the first that has all kept fields counts.
+    A registry does not say which message records are: the first that has all kept fields counts. The schema is in the
+    form that the records' own has there, a `.proto` text or a descriptor in base64: a registry may give it as it came,
+    and the readers of Go take texts alone, those of Python and JavaScript descriptors alone.
     """
 
     type: SchemaType = "PROTOBUF"
@@ -66,12 +68,14 @@ class ProtobufAnswers:
         if any(field.type_name for field in message.field):
             file.dependency.append(_TIMESTAMP_FILE)
         file.message_type.append(message)
-        self.text = base64.b64encode(file.SerializeToString()).decode()
+        self._descriptor = base64.b64encode(file.SerializeToString()).decode()
+        self.text = _proto_text(file) if record.was_text else self._descriptor
         self._names, self._kept = [*kept, *[field.name for field in fields]], kept
 
     def writer(self, schema_id: int) -> ProtobufAnswerWriter:
         """Writes answers with the schema, which the registry knows by this id."""
-        return ProtobufAnswerWriter(RegisteredSchema(schema_id, None, "PROTOBUF", self.text), self._names, self._kept)
+        schema = RegisteredSchema(schema_id, None, "PROTOBUF", self._descriptor)
+        return ProtobufAnswerWriter(schema, self._names, self._kept)
 
     @staticmethod
     def names(record: RegisteredSchema) -> Sequence[str]:
@@ -144,6 +148,32 @@ def _of_record(name: str, given: Any, number: int) -> FieldDescriptorProto:
     else:
         refuse(name, f"the answer cannot keep a {kind.full_name}; keep fields of it, such as {name}.id")
     return field
+
+
+def _proto_text(file: FileDescriptorProto) -> str:
+    """The file as people write it. It has one message."""
+    (message,) = file.message_type
+    package = [f"package {file.package};"] if file.package else []
+    imports = [f'import "{name}";' for name in file.dependency]
+    return "\n".join(
+        [
+            'syntax = "proto3";',
+            *package,
+            *imports,
+            f"message {message.name} {{",
+            *[f"  {_label(field)}{_type(field)} {field.name} = {field.number};" for field in message.field],
+            "}\n",
+        ]
+    )
+
+
+def _label(field: FieldDescriptorProto) -> str:
+    return "repeated " if field.label == _Field.LABEL_REPEATED else "optional " * field.proto3_optional
+
+
+def _type(field: FieldDescriptorProto) -> str:
+    name: str = field.type_name or _Field.Type.Name(field.type).removeprefix("TYPE_").lower()
+    return name
 
 
 def _field_at(message: Any, name: str, path: Sequence[str]) -> Any:

@@ -13,7 +13,6 @@ from worker.codecs.records.paths import EACH
 from worker.codecs.records.projection import REQUIRED, Wish
 
 _ANYTHING = (Any, msgspec.Raw)
-_DECIMAL: Schema = {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]}
 
 
 @dataclass(slots=True)
@@ -27,6 +26,11 @@ class _Place:
     def is_required(self) -> bool:
         is_wanted = any(wish.default is REQUIRED for wish in self.wishes)
         return is_wanted or EACH in self.steps or any(place.is_required for place in self.steps.values())
+
+    @property
+    def may_be_empty(self) -> bool:
+        """True if no wish needs an element of the array."""
+        return all(wish.fills for wish in self.wishes) and all(below.may_be_empty for below in self.steps.values())
 
 
 def record_schema(fields: Iterable[Wish]) -> Schema:
@@ -52,7 +56,8 @@ def _schema(place: _Place) -> Schema | bool:
 def _below(place: _Place) -> Schema:
     """The schema that the steps make; empty without any."""
     if EACH in place.steps:
-        return {"type": "array", "minItems": 1, "items": _schema(place.steps[EACH])}
+        least = {} if place.may_be_empty else {"minItems": 1}
+        return {"type": "array", **least, "items": _schema(place.steps[EACH])}
     if not place.steps:
         return {}
     required = [name for name, below in place.steps.items() if below.is_required]
@@ -61,22 +66,12 @@ def _below(place: _Place) -> Schema:
 
 
 def _of_value(wish: Wish) -> Schema:
-    """The schema of a value that msgspec judges by its type. A decimal may be a number there, too."""
-    schema: Schema = _with_decimals(msgspec.json.schema(wish.type))
+    """The schema of a value that msgspec judges by its type."""
+    schema: Schema = msgspec.json.schema(wish.type)
     inner = schema
     for dim in wish.dims:
         inner.update({} if dim is None else {"minItems": dim, "maxItems": dim})
         inner = inner["items"]
     if wish.names and "type" in inner:
         inner["enum"] = list(wish.names)
-    return schema
-
-
-def _with_decimals(schema: Schema) -> Schema:
-    if schema.get("format") == "decimal":
-        return _DECIMAL
-    if "items" in schema:
-        return {**schema, "items": _with_decimals(schema["items"])}
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [_with_decimals(each) for each in schema["anyOf"]]}
     return schema

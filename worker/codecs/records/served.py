@@ -7,7 +7,7 @@ from typing import Any
 
 from worker.codecs.records.elements import Element, Faults, Values, as_objects
 from worker.codecs.records.inputs import Counts, Fields, Input, Made
-from worker.codecs.records.paths import WHOLE, Path
+from worker.codecs.records.paths import VALUE, WHOLE, Path
 from worker.codecs.records.projection import Column, Wish
 from worker.codecs.records.sources import Source
 from worker.core.block import Block
@@ -27,6 +27,10 @@ ANSWER = "answer"
 
 class _EncodedPicture(Element):
     """A picture as its bytes, which in JSON are base64."""
+
+    @property
+    def is_plain(self) -> bool:
+        return False
 
     def _type(self) -> Any:
         return bytes
@@ -56,6 +60,21 @@ class WholeRecord(Input):
         for at in [at for at, record in enumerate(columns[0]) if _is_deep(record)]:
             faults.setdefault(at, f"the record is nested too deeply: more than {DEEPEST} levels")
         return Made(Block(as_objects(columns[0])), ())
+
+
+class WholeValue(Input):
+    """A value without fields, a text or bytes: a dict that has it by the name that it has in a mapping."""
+
+    def __init__(self, spec: TensorSpec, kind: type[str | bytes]) -> None:
+        super().__init__(spec)
+        self._wish = Wish(VALUE, kind)
+
+    @property
+    def wishes(self) -> Sequence[Wish]:
+        return [self._wish]
+
+    def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:  # noqa: ARG002  # nothing can be wrong
+        return Made(Block(as_objects([{VALUE.name: value} for value in columns[0]])), ())
 
 
 def _is_deep(record: Any) -> bool:

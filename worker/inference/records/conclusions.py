@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ _FIRST: dict[str, Step] = {
     "last": pooling.Pooled(pooling.final),
 }
 _NEED_MASK = ("mean", "max", "last")
+_AS_IT_IS = nullcontext()
 _ELEMENT = re.compile(r"(.+)\[([0-9, -]+)\]")
 
 
@@ -55,7 +57,7 @@ class Field:
 
     def __init__(self, name: str, output: TensorSpec, way: Sequence[Step]) -> None:
         """Raises `Unfit` if a step cannot be taken."""
-        self._output = output
+        self.output = output
         self._steps = list(way)
         if output.datatype == "FP16":
             self._steps.insert(0, steps.Wide())
@@ -66,13 +68,22 @@ class Field:
             self._steps.append(last := steps.Number())
             spec = last.gives(spec)
         self.spec = TensorSpec(name, spec.datatype, spec.dims)
+        self._reckons = not all(isinstance(step, steps.PICKING) for step in self._steps)
+
+    def is_by_token(self, axis: str | None) -> bool:
+        """True if each token has a part in it, padding too: `axis` is the model's name of theirs, None has no name."""
+        if self.spec.dims[:1] == (None,) and len(self.spec.dims) > 1:
+            return True
+        is_of_all = not any(isinstance(step, steps.Element | pooling.Pooled) for step in self._steps)
+        return is_of_all and axis is not None and self.output.symbols[:1] == (axis,)
 
     def conclude(self, outputs: Mapping[str, Array], feeds: Feeds) -> Array:
         """The field of each row. Raises `RowsFailed`."""
-        values = outputs[self._output.name]
+        values = outputs[self.output.name]
         try:
             self._check(values)
-            with np.errstate(all="ignore"):  # NaN and infinity are judged in the field, as in any output
+            # NaN and infinity are judged in the field, as in any output.
+            with np.errstate(all="ignore") if self._reckons else _AS_IT_IS:
                 for step in self._steps:
                     values = step.make(values, feeds)
         except RowsFailed as failed:
@@ -81,12 +92,14 @@ class Field:
         return values
 
     def _check(self, values: Array) -> None:
-        dims, came = self._output.dims, values.shape[1:]
+        dims, came = self.output.dims, values.shape[1:]
+        if came == dims:
+            return
         if len(dims) != len(came) or any(dim not in (None, size) for dim, size in zip(dims, came, strict=True)):
-            raise RowsFailed(all_rows(values, f"{self._output} was expected, and shape {values.shape} came out"))
+            raise RowsFailed(all_rows(values, f"{self.output} was expected, and shape {values.shape} came out"))
 
     def __repr__(self) -> str:
-        return f"field {self.spec.name}, from output {self._output.name}"
+        return f"field {self.spec.name}, from output {self.output.name}"
 
 
 def fields_of(
@@ -110,7 +123,7 @@ class _Entry:
         self, name: str, outputs: Sequence[TensorSpec], inputs: Collection[str], labels: Sequence[str]
     ) -> None:
         self._name = name
-        self._outputs = {spec.name: spec for spec in outputs}
+        self.outputs = {spec.name: spec for spec in outputs}
         self._inputs = inputs
         self._labels = labels
 
@@ -137,16 +150,16 @@ class _Entry:
 
     def _source(self, text: str) -> tuple[TensorSpec, list[Step]]:
         """The output that the text names, and the step to the element that it wants."""
-        if text in self._outputs:
-            return self._outputs[text], []
+        if text in self.outputs:
+            return self.outputs[text], []
         element = _ELEMENT.fullmatch(text)
         name = element[1].strip() if element else text
-        if name not in self._outputs:
-            raise self._wrong(f"the model has no output {name}; it gives {listed(self._outputs.values())}")
+        if name not in self.outputs:
+            raise self._wrong(f"the model has no output {name}; it gives {listed(self.outputs.values())}")
         indexes = [index.strip() for index in element[2].split(",")] if element else []
         if not all(map(str.isdigit, indexes)):
             raise self._wrong(f"{text}: an element is given by its number, from 0 on, or by several with commas")
-        return self._outputs[name], [steps.Element(tuple(map(int, indexes)))]
+        return self.outputs[name], [steps.Element(tuple(map(int, indexes)))]
 
     def _steps(self, operation: str, options: Mapping[str, Any], source: TensorSpec) -> list[Step]:
         """The steps from the source to the field."""

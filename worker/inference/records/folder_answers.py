@@ -16,11 +16,13 @@ from typing import Any
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.hugging_face import Folder
+from worker.inference.records.conclusions import Field
 
 # An export by sentence-transformers has all of its modules inside, and one of CLIP its projection.
 _EMBEDDINGS = ("sentence_embedding", "text_embeds", "image_embeds")
 _VECTORS = ("last_hidden_state", "token_embeddings")
 _POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"}
+_BY_ANSWER = "fields of your own by `answer` in the functions of [records] (docs/models.md#labels-of-tokens)"
 _WHOLE = "`optimum-cli export onnx --library sentence_transformers` makes a model that gives sentence_embedding"
 
 
@@ -37,13 +39,16 @@ def folder_answers(folder: Folder, outputs: Sequence[TensorSpec]) -> Mapping[str
     return {"embedding": {_operation(folder, named[vectors]): vectors, "normalize": folder.normalize}}
 
 
-def check_lengths(fields: Iterable[TensorSpec]) -> None:
-    """Raises `BadConfiguration` for a field with values for each token: texts of a run are padded to one length."""
+def check_lengths(fields: Iterable[Field], axis: str | None) -> None:
+    """Raises `BadConfiguration` for a field of each token's values: the texts of a run are padded to one length.
+
+    `axis` is the name of the tokens' axis in the model's file. Where it has none, one open dimension is a vector's.
+    """
     for field in fields:
-        if len(field.dims) > 1 and field.dims[0] is None:
+        if field.is_by_token(axis):
             raise BadConfiguration(
-                f"[records.answer] {field} has values for each token, and rows of any length: make one vector of them "
-                "by mean, max, cls or last, or fields of your own by `answer` in the functions of [records]"
+                f"[records.answer] {field.spec.name}: {field.output} has values for each token, padding too: make one "
+                f"vector of them by mean, max, cls or last, or {_BY_ANSWER}"
             )
 
 
@@ -51,8 +56,7 @@ def _of_classes(folder: Folder, logits: TensorSpec) -> Mapping[str, Any]:
     assert folder.labels is not None
     if len(logits.dims) != 1:
         raise BadConfiguration(
-            f"[records.answer] the model gives {logits}: labels of tokens, which no field can hold; make fields of "
-            "them by `answer` in the functions of [records]"
+            f"[records.answer] the model gives {logits}: labels of tokens, which no field can hold; make {_BY_ANSWER}"
         )
     if len(folder.labels) == 1:
         return {"score": {folder.activation: "logits"}}

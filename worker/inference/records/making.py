@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from worker.core.failures import BadConfiguration
 from worker.inference.hugging_face import Folder, folder_of
 from worker.inference.model import Model
 from worker.inference.records.conclusions import fields_of
@@ -13,7 +14,7 @@ from worker.inference.records.functions import RECORD, Functions, MadeAnswer, Ma
 from worker.inference.records.images import images_of
 from worker.inference.records.parts import Conclusion, Preparation
 from worker.inference.records.record_model import RecordModel, bucket_ends
-from worker.inference.records.text import TOKENS, texts_of
+from worker.inference.records.text import TOKENS, texts_of, token_axis
 
 if TYPE_CHECKING:
     from worker.settings import BatchingSettings, ModelSettings, RecordsSettings
@@ -83,16 +84,19 @@ class _Parts(NamedTuple):
     def conclusions(self) -> Iterator[Conclusion]:
         """The fields that the table names, else the folder. A function's answer has only those of the table beside."""
         loaded, model, records, states, folder, functions, _ = self
-        outputs = [spec for spec in loaded.signature.outputs if spec.name not in states.values()]
+        own = [spec for spec in loaded.signature.outputs if spec.name not in states.values()]
         entries = {name: entry for name, entry in records.answer.items() if name != KEEP}
         labels: tuple[str, ...] = ()
         if folder is not None:
             labels = folder.labels or ()
-            entries = entries or dict(folder_answers(folder, outputs)) if functions.answer is None else entries
+            entries = entries or dict(folder_answers(folder, own)) if functions.answer is None else entries
         if entries or functions.answer is None:
+            outputs = loaded.signature.outputs if entries else own
             fields = fields_of(entries, outputs, [spec.name for spec in loaded.signature.inputs], labels)
+            if clash := [field.spec.name for field in fields if field.spec.name in states.values()]:
+                raise BadConfiguration(f"[records.answer] {clash[0]}: this is a state's name: call the field otherwise")
             if records.text is not None:
-                check_lengths(field.spec for field in fields)
+                check_lengths(fields, token_axis(loaded.signature.inputs))
             yield from fields
         if functions.answer is not None:
             yield MadeAnswer(functions.answer, refuse_non_finite=model.non_finite_output == "error")

@@ -77,6 +77,11 @@ class Texts:
         return Column(full)
 
 
+def token_axis(inputs: Sequence[TensorSpec]) -> str | None:
+    """The name that the model's file gives to the axis of tokens, if any."""
+    return next((spec.symbol(0) for spec in inputs if spec.name == _IDS and spec.dims), None)
+
+
 def fixed_length(inputs: Sequence[TensorSpec]) -> int | None:
     """The length that all rows of these inputs have; None: any."""
     return next((spec.dims[0] for spec in inputs if spec.dims[0] is not None), None)

@@ -6,6 +6,7 @@ Nothing else tells: a partition without an offset looks like a new one. A loss i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer, TopicPartition
@@ -18,7 +19,7 @@ from worker.kafka.client.config import Config, admin_config, consumer_config, pr
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.errors import GONE, ClientLog, configuring, words_of
 from worker.kafka.client.membership import CLIENT_ID
-from worker.kafka.cluster.admin_answers import told, told_offset
+from worker.kafka.cluster.admin_answers import OUTLASTING, told, told_offset
 from worker.kafka.cluster.examination import TopicFacts
 from worker.kafka.cluster.topics import CHANGELOG_CONFIGS, Topics, used
 from worker.settings import Connection, KafkaSettings
@@ -48,19 +49,20 @@ _RESETS = {
 def other_groups(kafka: KafkaSettings, timeout: float, log: ClientLog) -> dict[str, str]:
     """The groups of other deployments that read, and so answer, our request topics, each with one such topic.
 
-    A start does not ask: an answer after its question has timed out ends the process (see `described_group`).
+    A client of its own asks, and is deleted then: see `OUTLASTING`.
     """
     admin = AdminClient(admin_config(kafka), logger=log)
     try:
-        listing = told(admin.list_consumer_groups(states=_IN_USE, request_timeout=timeout), timeout)
+        listing = told(admin.list_consumer_groups(states=_IN_USE, request_timeout=OUTLASTING), timeout)
         groups = sorted({group.group_id for group in listing.valid} - {kafka.group_id} if listing else ())[:MOST_GROUPS]
-        asked = admin.describe_consumer_groups(groups, request_timeout=timeout) if groups else {}
-        found = [description for one in asked.values() if (description := told(one, timeout)) is not None]
+        asked = admin.describe_consumer_groups(groups, request_timeout=OUTLASTING) if groups else {}
+        give_up = time.monotonic() + timeout
+        described = [told(one, max(0.0, give_up - time.monotonic())) for one in asked.values()]
     except KafkaException:
         return {}
     finally:
         del admin  # with its questions
-    return reading(found, kafka.request_topics)
+    return reading(filter(None, described), kafka.request_topics)
 
 
 def reading(groups: Iterable[ConsumerGroupDescription], topics: Collection[str]) -> dict[str, str]:

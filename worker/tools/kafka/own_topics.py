@@ -14,7 +14,7 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log
 from worker.kafka.client.connecting import connect
 from worker.kafka.client.errors import words_of
-from worker.kafka.cluster.admin_answers import described_group
+from worker.kafka.cluster.admin_answers import OUTLASTING, described_group
 from worker.settings import Connection
 
 # These answers to a deletion are fine: the topic was never created, or the group never joined.
@@ -66,7 +66,7 @@ class OwnTopics:
         if not self._topics:
             return []
         left = _left(self._admin.delete_topics(self._topics, request_timeout=ANSWER_TIMEOUT))
-        _left(self._admin.delete_consumer_groups(self._groups, request_timeout=ANSWER_TIMEOUT))
+        _left(self._admin.delete_consumer_groups(self._groups, request_timeout=OUTLASTING))
         return left
 
     def _is_there(self, topic: str) -> bool:

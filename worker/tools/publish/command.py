@@ -22,6 +22,7 @@ from worker.terminal.terminal import console, count, milliseconds, print_json, s
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.lines import lines
 from worker.tools.options import PublishOrder
+from worker.tools.publish.passed_over import PassedOver
 from worker.tools.publish.publication import Publication
 from worker.tools.publish.requests import Publishable, ReadLine, read_line, read_lines, read_record, read_text
 
@@ -48,9 +49,10 @@ def publish(order: PublishOrder) -> int:
     with ExitStack() as stack:
         requests = _requests(order, read, environ, stack)
         reader = _reader_at_end(order, settings, stack) if order.wait else None
+        passed_over = PassedOver(settings, topic)
         publisher = Publisher(settings.kafka, topic)
         signals = stack.enter_context(stop_signals())
-        publication = Publication(publisher, reader, signals, order.key, order.rate)
+        publication = Publication(publisher, reader, signals, order.key, order.rate, passed_over.has)
         try:
             publication.run(requests, order.random)
             if order.wait and publication.is_whole:
@@ -61,7 +63,10 @@ def publish(order: PublishOrder) -> int:
                 _report(order, told, unit)
     if publication.odd is not None and not told["published"]:
         raise publication.odd
-    if shortfalls := list(_shortfalls(publication, told, publisher.refusal, patience, unit)):
+    shortfalls = list(_shortfalls(publication, told, publisher.refusal, patience, unit))
+    if told.get("answers", {}).get("missing") and not passed_over.is_sure:
+        shortfalls.append("records of kinds that [records] only does not name get no answer: some of these may be such")
+    if shortfalls:
         raise Incomplete("\n".join(shortfalls))
     return 0
 
@@ -159,7 +164,8 @@ def _lines(told: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
     if answers := told.get("answers"):
         errors = [f"{number:,} {code}" for code, number in answers["errors"].items()]
         yield "answers", ", ".join([f"{answers['ok']:,} ok", *errors])
-        yield "", f"{answers['missing']:,} missing, {answers['repeated']:,} repeated"
+        passed_over = f", {answers['passed_over']:,} passed over" if answers["passed_over"] else ""
+        yield "", f"{answers['missing']:,} missing, {answers['repeated']:,} repeated{passed_over}"
     if latency := told.get("latency_ms"):
         yield "latency", " · ".join(f"{name} {milliseconds(ms)}" for name, ms in latency.items())
 

@@ -40,12 +40,20 @@ class AwaitedAnswers:
 
     def __init__(self) -> None:
         self.heard = 0
+        self.passed_over = 0  # published ones that get no answer
         self._published_at: dict[str, float] = {}
         self._answers = defaultdict[str, list[tuple[float, str]]](list)  # each answer's instant and error code
 
-    def placed(self, published_at: float, place: str | None) -> None:
-        """Note the place of a request; None if it was refused."""
-        if place is not None:
+    @property
+    def missing(self) -> int:
+        """The number of answers that have not come."""
+        return len(self._published_at) - self.heard
+
+    def placed(self, published_at: float | None, place: str | None) -> None:
+        """Note the place of a request; None if it was refused. Without an instant it gets no answer."""
+        if place is not None and published_at is None:
+            self.passed_over += 1
+        elif place is not None and published_at is not None:
             self._published_at[place] = published_at
             self.heard += place in self._answers
 
@@ -61,7 +69,7 @@ class AwaitedAnswers:
         return is_first
 
     def summary(self) -> dict[str, Any]:
-        """Counts results, errors by code, missing answers and repeated ones.
+        """Counts results, errors by code, missing answers and repeated ones, and the requests that get none.
 
         A latency is the time from publication until the answer was read.
         """
@@ -72,8 +80,9 @@ class AwaitedAnswers:
             "answers": {
                 "ok": codes[""],
                 "errors": {code: count for code, count in codes.most_common() if code},
-                "missing": len(self._published_at) - self.heard,
+                "missing": self.missing,
                 "repeated": sum(len(answers) - 1 for answers in heard.values()),
+                "passed_over": self.passed_over,
             },
             "latency_ms": {
                 name: round(float(np.percentile(milliseconds, at)), 3) for name, at in _PERCENTILES.items() if heard
@@ -85,13 +94,21 @@ class Publication:
     """Publishes requests, once. Owns the counts and the clock, but neither the publisher nor the reader.
 
     `key` is for requests without one, and `{n}` in it is the request's number. `rate` is in requests per second.
+    `passed_over` tells the requests that get no answer.
     """
 
     def __init__(
-        self, publisher: Publisher, reader: Reader | None, signals: StopSignals, key: str | None, rate: float | None
+        self,
+        publisher: Publisher,
+        reader: Reader | None,
+        signals: StopSignals,
+        key: str | None,
+        rate: float | None,
+        passed_over: Callable[[Publishable], bool],
     ) -> None:
         self._publisher, self._reader, self._signals = publisher, reader, signals
         self._key, self._interval = key, 1 / rate if rate else 0.0
+        self._is_passed_over = passed_over
         self._awaited = AwaitedAnswers()
         self.handed_over = 0
         self.odd: BadConfiguration | None = None  # the line at which reading the source had to stop
@@ -131,9 +148,9 @@ class Publication:
     def wait(self, patience: float) -> None:
         """Wait for the answers, until all came, none comes for `patience` seconds, or a signal comes."""
         deadline = time.monotonic() + patience
-        with progress("answers", self._publisher.acknowledged) as show:
+        with progress("answers", self._awaited.heard + self._awaited.missing) as show:
             self._show = lambda: show(self._awaited.heard)
-            while self._awaited.heard < self._publisher.acknowledged and not self._signals.stop_asked:
+            while self._awaited.missing and not self._signals.stop_asked:
                 if self._serve(_GLANCE):
                     deadline = time.monotonic() + patience
                 if time.monotonic() > deadline:
@@ -160,7 +177,10 @@ class Publication:
         if key is None and self._key is not None:
             key = self._key.replace("{n}", str(self.handed_over)).encode(errors="surrogateescape")
         self.handed_over += 1
-        told = None if self._reader is None else partial(self._awaited.placed, time.monotonic())
+        told = None
+        if self._reader is not None:
+            is_silent = self._is_passed_over(Publishable(value, key, headers))
+            told = partial(self._awaited.placed, None if is_silent else time.monotonic())
         while not self._publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
             self._publisher.poll(_GLANCE)
             self._serve(0.0)

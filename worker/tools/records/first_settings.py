@@ -22,6 +22,16 @@ _UNNAMED = {
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
 }
 
+# The field that feeds a model in a folder, in words and as lines. A topic of pictures has each as a whole value.
+_FED_BY = {
+    "text": "the field that has the text",
+    "image": 'each value is a picture; one in base64 in a JSON object is `field = "photo"`, without the encoding',
+}
+_LINES = {
+    "text": '[records.text]\nfield = "text"',
+    "image": '[records]\nencoding = "bytes"\n[records.image]\nfield = "$value"',
+}
+
 
 class FirstSettings(NamedTuple):
     """Settings as variables, and what the model's file says."""
@@ -56,13 +66,19 @@ def first_file(environ: Mapping[str, str], folder: Path, proposal: Proposal | No
     return f"{settings_file(settings, environ, folder)}\n{section_text(proposal, looked_at)}"
 
 
+def fed_by_folder(path: Path) -> str | None:
+    """The table of `[records]` by which a model's folder takes texts or pictures; None for another model."""
+    known = folder_of(path)
+    if known is None:
+        return None
+    return "text" if known.tokenizer is not None else "image" if known.image_preprocessing is not None else None
+
+
 def _of_folder(settings: Settings) -> str:
     """The lines, commented out, with which a folder of a model takes texts or pictures; empty for another model."""
-    known = folder_of(settings.model.path)
-    if known is None or settings.records is not None:
-        return ""
-    table = "text" if known.tokenizer is not None else "image" if known.image_preprocessing is not None else None
+    table = None if settings.records is not None else fed_by_folder(settings.model.path)
     if table is None:
         return ""
-    said = f"With these lines records feed the model: the field that has the {table}, and the folder says the rest."
-    return f'\n{comment(said)}\n# [records.{table}]\n# field = "{table}"\n'
+    said = f"With these lines records feed the model: {_FED_BY[table]}; the folder says the rest."
+    off = "\n".join(f"# {line}" for line in _LINES[table].splitlines())
+    return f"\n{comment(said)}\n{off}\n"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from worker.terminal.command_options import AskedModel, Brokers, Config, flag, option
+from worker.tools.options import WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class TryOrder:
             metavar="FILE", help="JSON lines (`-`: from standard input), a .csv or a .parquet.", show_default=False
         ),
     ]
+    whole: bool = flag("--whole", WHOLE)
     config: Config = None
 
 

@@ -17,4 +17,4 @@ def try_records(order: TryOrder) -> int:
         raise unset(
             "[records]: there is no mapping to try; `inference-worker records infer` proposes one", order.config
         )
-    return score(ScoreOrder(model=settings.model.path, file=order.file, config=order.config))
+    return score(ScoreOrder(model=settings.model.path, file=order.file, whole=order.whole, config=order.config))

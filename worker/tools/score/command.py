@@ -24,6 +24,7 @@ from worker.app import GC_THRESHOLDS
 from worker.codecs.records.served import ANSWER
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.records import Partition
 from worker.inference.model import Model
 from worker.inference.row_independence import independence
 from worker.scored_model import HostedModel, load_to_score
@@ -34,7 +35,7 @@ from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.lines import lines
 from worker.tools.options import ScoreOrder
-from worker.tools.score.inputs import LINE_HEADERS, RowFile, line_portions
+from worker.tools.score.inputs import ACCEPT_JSON, LINE_HEADERS, ReadLine, RowFile, line_portions, plain, whole
 from worker.tools.score.outputs import Results, results_for
 from worker.tools.score.portions import Portion, Scored, scored
 from worker.tools.score.tables import TABLES, from_texts
@@ -57,7 +58,7 @@ def score(order: ScoreOrder) -> int:
         model = load_to_score(settings, closing)
         gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
         _caution(model, settings.batching.max_batch_size)
-        began, scorer = time.monotonic(), _scorer(order, model, settings)
+        began, scorer = time.monotonic(), _scorer(order, model, settings, closing)
         portions, total = _portions(order, scorer, settings, closing)
         results = closing.enter_context(
             results_for(order, scorer.signature, scorer.codec.messages, _columns(settings, scorer))
@@ -77,7 +78,11 @@ def score(order: ScoreOrder) -> int:
     return 0
 
 
-def _scorer(order: ScoreOrder, model: Model | HostedModel, settings: ScoringSettings) -> Scorer:
+def _scorer(order: ScoreOrder, model: Model | HostedModel, settings: ScoringSettings, closing: ExitStack) -> Scorer:
+    if order.whole and settings.records is not None and settings.records.encoding == "registry":
+        from worker.tools.score.framed import framed_parts  # noqa: PLC0415  # the registry's client is an extra
+
+        return Scorer(model, settings, partial(framed_parts, order.config, settings, closing))
     reader_of = from_texts if order.is_table else None
     return Scorer(model, settings, partial(parts_as_json, settings, reader_of=reader_of))
 
@@ -137,11 +142,18 @@ def _portions(
     batch = scorer.policy.max_rows
     if not order.is_array:
         found, longest = _lines(order, closing), settings.kafka.max_request_bytes
-        headers = LINE_HEADERS if settings.records is None else ()
-        return line_portions(found, order.name, longest, lambda: batches() * batch, headers), None
+        return line_portions(found, _reader(order, settings), longest, lambda: batches() * batch), None
     rows = RowFile(order.file, order.name, scorer.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, PORTION_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
     return rows.portions(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
+
+
+def _reader(order: ScoreOrder, settings: ScoringSettings) -> ReadLine:
+    """The function that makes a record of a line. Answers are lines, too, so a request asks for one that is JSON."""
+    of_requests = settings.records is None
+    if order.whole:
+        return partial(whole, Partition(order.name, 0), ACCEPT_JSON if of_requests else ())
+    return partial(plain, Partition(order.name, 0), LINE_HEADERS if of_requests else ())
 
 
 def _lines(order: ScoreOrder, closing: ExitStack) -> Iterator[bytes | None]:

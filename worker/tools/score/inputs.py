@@ -22,10 +22,11 @@ from worker.core.foreign_values import DAMAGED
 from worker.core.records import Array, Headers, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.tools.whole_records import parsed, whole_record
 
 LINES_BYTES = 16 * 1024 * 1024  # bytes at which a portion of lines ends
-# Answers are lines, too, so the request asks for an answer that is all JSON.
-LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
+ACCEPT_JSON: Headers = (("accept", JSON.encode()),)
+LINE_HEADERS: Headers = (("content-type", JSON.encode()), *ACCEPT_JSON)
 
 
 class Rows(NamedTuple):
@@ -100,29 +101,54 @@ def _rows(array: Array, at: int, end: int) -> Array:
         raise Incomplete(f"{array.filename}: cannot be read to its end: {error}") from error
 
 
-def line_portions(
-    lines: Iterator[bytes | None], name: str, longest: int, at_once: Callable[[], int], headers: Headers = LINE_HEADERS
-) -> Iterator[list[Record]]:
-    """Yields the lines in portions. Each line, even an empty one, is a request; its offset is its number, from 1.
+ReadLine = Callable[[int, bytes], Record]  # the record of a line, which has this number from 1 on; it is its offset
 
-    When a pipe is silent, the portion has what has come, or nothing. `longest`: the most bytes of a request's line.
-    `headers`: of each of them.
+
+def plain(source: Partition, headers: Headers, number: int, line: bytes) -> Record:
+    """The record whose value is the line, with these headers."""
+    return Record(source, number, None, line, headers, None)
+
+
+def whole(source: Partition, headers: Headers, number: int, line: bytes) -> Record:
+    """The whole record that the line says; these headers stand in the place of its own ones of their names.
+
+    Raises `BadConfiguration` if it says none.
     """
-    source, records, size, number, wanted = Partition(name, 0), list[Record](), 0, 0, at_once()
+    try:
+        document = parsed(line, "--whole is for lines of `consume --json` and `dead-letters show --json`")
+        said = whole_record(line, document)
+    except BadConfiguration as odd:
+        raise BadConfiguration(f"{source.topic}, line {number}: {odd}") from None
+    replaced = {name for name, _ in headers}
+    own = [(name, value) for name, value in said.headers if name.lower() not in replaced]
+    source = source if said.topic is None else Partition(said.topic, 0)
+    return Record(source, number, said.key, said.value, (*own, *headers), said.timestamp_ms)
+
+
+def line_portions(
+    lines: Iterator[bytes | None], read: ReadLine, longest: int, at_once: Callable[[], int]
+) -> Iterator[list[Record]]:
+    """Yields the records of lines in portions. Each line, even an empty one, is one.
+
+    When a pipe is silent, the portion has what has come, or nothing. `longest`: the most bytes of a value.
+    """
+    records, size, number, wanted = list[Record](), 0, 0, at_once()
     for line in lines:
         if line is not None:
             number += 1
             size += len(line)
-            records.append(_line(source, number, line, longest, headers))
+            records.append(_bounded(read(number, line), longest))
         if line is None or len(records) >= wanted or size >= LINES_BYTES:
             yield records
             records, size, wanted = [], 0, at_once()
     yield records
 
 
-def _line(source: Partition, number: int, line: bytes, longest: int, headers: Headers) -> Record:
-    too_long = f"the value has {len(line)} bytes, at most {longest} are taken" if len(line) > longest else None
-    return Record(source, number, None, b"" if too_long else line, headers, None, too_long)
+def _bounded(record: Record, longest: int) -> Record:
+    size = len(record.value or b"")
+    if size <= longest:
+        return record
+    return record._replace(value=b"", unreadable=f"the value has {size} bytes, at most {longest} are taken")
 
 
 def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:

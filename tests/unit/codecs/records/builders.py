@@ -26,6 +26,7 @@ PAYMENTS = Partition("payments", 0)
 class Section:
     """The section `[records]`, as plain values."""
 
+    encoding: str = "json"
     envelope: str | None = None
     rows: str | None = None
     only: Mapping[str, Any] = field(default_factory=dict)

@@ -288,6 +288,23 @@ def test_each_type_of_avro_is_kept_as_it_is() -> None:
     assert read(answer) == {**ROW, "error": None}
 
 
+def test_a_kept_record_has_its_defaults() -> None:
+    """With a field that it gains, or an enum a symbol, the answer's schema still fits the earlier one."""
+    before: Any = {
+        "type": "record",
+        "name": "Buyer",
+        "fields": [{"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A"], "default": "A"}}],
+    }
+    rank = {"name": "rank", "type": ["null", "int"], "default": None, "aliases": ["level"]}
+    after = {**before, "fields": [*before["fields"], rank]}
+    record = {"type": "record", "name": "Payment", "fields": [{"name": "by", "type": after}]}
+
+    schema = answer_schema(RECORDS["AVRO"]._replace(text=json.dumps(record)), [], {"by": ("by",)})
+
+    kept = json.loads(schema.text)["fields"][0]["type"][1]["fields"]
+    assert (kept[0]["type"]["default"], kept[1]) == ("A", rank)
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -350,23 +367,22 @@ def test_lists_and_enums_are_judged_too() -> None:
 
 # Protobuf
 
-BOXES = compiled(
-    boxes="""
-        syntax = "proto3";
-        import "google/protobuf/timestamp.proto";
-        import "google/protobuf/wrappers.proto";
-        message Boxes {
-          google.protobuf.Timestamp at = 1;
-          google.protobuf.Int64Value boxed = 2;
-          repeated int32 counts = 3;
-          Kind kind = 4;
-          Inner inner = 5;
-          map<string, int32> numbers = 6;
-        }
-        enum Kind { WEB = 0; }
-        message Inner { uint64 id = 1; }
-    """
-)["Boxes"]
+BOXES_FILE = """
+    syntax = "proto3";
+    import "google/protobuf/timestamp.proto";
+    import "google/protobuf/wrappers.proto";
+    message Boxes {
+      google.protobuf.Timestamp at = 1;
+      google.protobuf.Int64Value boxed = 2;
+      repeated int32 counts = 3;
+      Kind kind = 4;
+      Inner inner = 5;
+      map<string, int32> numbers = 6;
+    }
+    enum Kind { WEB = 0; }
+    message Inner { uint64 id = 1; }
+"""
+BOXES = compiled(boxes=BOXES_FILE)["Boxes"]
 
 
 def test_protobuf_keeps_instants_boxes_lists_and_names() -> None:
@@ -379,6 +395,25 @@ def test_protobuf_keeps_instants_boxes_lists_and_names() -> None:
 
     read = ProtobufRecords(RegisteredSchema(9, None, "PROTOBUF", schema.text), None).read(value, Frame(9, 5))
     assert read == {"at": at, "boxed": 7, "counts": [1, 2], "kind": "WEB", "inner_id": 2**64 - 1}
+
+
+def test_a_protobuf_schema_is_a_text_where_that_of_the_records_is_one() -> None:
+    """It says all that the descriptor does, and the answers are the very same."""
+    kept: Kept = {name: (name,) for name in ("at", "boxed", "counts", "kind")}
+    record = schema_of(
+        compiled(shop=BOXES_FILE.replace("import", "package google.shop; import", 1))["google.shop.Boxes"]
+    )
+    at = datetime(2026, 11, 27, tzinfo=UTC)
+    columns: list[list[Any]] = [[at], [7], [[1, 2]], ["WEB"], [0.5], ["ok"], [[0.5, 1.0]], [3], [True]]
+
+    described, told = (answer_schema(each, FIELDS, kept) for each in (record, record._replace(was_text=True)))
+
+    file = FileDescriptorProto()
+    compiled(answer=told.text)["google.shop.BoxesAnswer"].DESCRIPTOR.file.CopyToProto(file)
+    for field in file.message_type[0].field:
+        field.ClearField("json_name")
+    assert file == FileDescriptorProto.FromString(base64.b64decode(described.text))
+    assert told.writer(9).write(columns) == described.writer(9).write(columns)
 
 
 @pytest.mark.parametrize("name", ["inner", "numbers"])
@@ -441,6 +476,28 @@ def test_a_kept_field_may_be_anything_where_its_schema_is_elsewhere(elsewhere: s
 
     assert "$ref" not in json.dumps(text)
     assert list(text["properties"]) == ["id", "who", "score", "error"]
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_a_schema_may_refer_to_its_own_definitions(place: str) -> None:
+    """Go's serializer writes the record itself so. References that go around lead to nothing."""
+    defined = {
+        "Payment": {"title": "Payment", "properties": {"id": {"type": "integer"}, "by": {"$ref": f"#/{place}/Buyer"}}},
+        "Buyer": {"properties": {"name": {"type": "string"}, "own": {"$ref": f"#/{place}/Round"}}},
+        "Round": {"$ref": f"#/{place}/Round"},
+    }
+    record = RECORDS["JSON"]._replace(text=json.dumps({"$ref": f"#/{place}/Payment", place: defined}))
+
+    text = json.loads(answer_schema(record, [], {"id": ("id",), "name": ("by", "name"), "x": ("by", "own", "x")}).text)
+
+    assert text["title"] == "PaymentAnswer"
+    assert text["properties"] == {
+        "id": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+        "name": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+        "x": True,
+        "error": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+    }
+    assert list(whole_record(record)) == ["id", "by"]
 
 
 def test_json_keeps_what_its_schema_says_nothing_of() -> None:

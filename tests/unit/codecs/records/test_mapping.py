@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
+from worker.codecs.records.elements import _DECIMAL
 from worker.codecs.records.inputs import MOST_REPEATED
 from worker.codecs.records.projection import ReaderOf, from_json, from_objects
 from worker.codecs.records.served import DEEPEST
@@ -96,19 +99,61 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     assert made(entry, {"d": "1.10"}, {"d": 2.5}, {"d": 3}, of=spec("FP64"), dtype="<f8") == [[1.1], [2.5], [3.0]]
     mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": Decimal("1.10")})
     assert numbers(mapped.tensors[0], "<f8") == [[1.1]]
-    assert why(mapping(inputs={"x": entry}), {"d": "a lot"}) == "d: expected a decimal number"
-    for wrong in ("sNaN", "1e400"):  # the first raises wherever it is used as a number, the second is no FP64
-        assert why(mapping(spec("FP64"), inputs={"x": entry}), {"d": wrong}).startswith("d: expected a number")
+    assert why(mapping(inputs={"x": entry}), {"d": True}) == "d: expected a number or a text, got true or false"
+    assert why(mapping(inputs={"x": entry}), {"d": "1e39"}).startswith("d: expected a number of at most 3.4")
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
 
 
-@pytest.mark.parametrize("text", ["NaN", "sNaN", "-Infinity", "1e400"])
+def test_a_decimal_may_be_the_digits_that_connect_writes() -> None:
+    """In base64, as Debezium has each column of decimals unless it is told otherwise. A default is a number."""
+    entry = {"field": "d", "as": "decimal", "scale": 2}
+    assert made(entry, {"d": "Aw=="}, {"d": "/4A="}, of=spec("FP64"), dtype="<f8") == [[0.03], [-1.28]]
+    assert made({**entry, "default": 0.5}, {"d": "Aw=="}, {}, of=spec("FP64"), dtype="<f8") == [[0.03], [0.5]]
+    mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": b"\3"})
+    assert numbers(mapped.tensors[0], "<f8") == [[0.03]]
+    of = mapping(spec("FP64"), inputs={"x": entry})
+    assert why(of, {"d": 0.03}) == "d: expected bytes in base64, got a number"
+    assert why(of, {"d": "1.10"}) == "d: expected bytes in base64"
+    for text in ("", "f" * 400):
+        assert why(of, {"d": text}) == f"d: expected {spec('FP64').values}, or the digits of a decimal in base64"
+
+
+_NO_DECIMALS = (
+    "",
+    "NaN",
+    "sNaN",
+    "-Infinity",
+    "1e400",
+    "a lot",
+    "1_000",
+    " 1",
+    "1\n",
+    "\uff11",
+    "\u0661",
+    "1,5",
+    "0x1",
+    ".",
+    "1e",
+    "--1",
+)
+
+
+@pytest.mark.parametrize("text", _NO_DECIMALS)
 def test_a_text_that_is_no_finite_decimal_is_refused(text: str) -> None:
-    """Whatever the model takes, because only a missing number is NaN."""
+    """Whatever the model takes, because only a missing number is NaN, and whatever else Python takes for a number."""
     of = mapping(spec("FP64"), inputs={"x": {"field": "d", "as": "decimal"}}, takes_nan=True)
     mapped = read(of, {"d": 1}, {"d": text}, {})
     assert [str(row) for row in numbers(mapped.tensors[0], "<f8")] == ["[1.0]", "[nan]"]
-    assert mapped.faults == {1: f"d: expected {spec('FP64').values}"}
+    assert mapped.faults == {1: f"d: expected {spec('FP64').values}, or a text such as 1.10"}
+
+
+@pytest.mark.parametrize("text", ["1", "-1.5", "+1.", ".5", "007.50", "1E+3", "0e-10", "12345678901234567890.5"])
+def test_a_text_in_the_grammar_of_decimals_is_taken(text: str) -> None:
+    """As BigDecimal writes it, or XML; the contract's pattern takes the same texts, and none of the others."""
+    assert made({"field": "d", "as": "decimal"}, {"d": text}, of=spec("FP64"), dtype="<f8") == [[float(text)]]
+    pattern = msgspec.json.schema(_DECIMAL)["anyOf"][0]["pattern"]
+    assert re.search(pattern, text)
+    assert not [one for one in _NO_DECIMALS if one not in ("1e400", "1\n") and re.search(pattern, one)]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +234,11 @@ def test_a_missing_number_is_nan_where_the_model_takes_it() -> None:
         (spec("FP64"), {"default": 1.5, "as": "decimal"}, 1.5),
         (spec("BOOL"), {"default": False}, False),
         (spec("INT64"), {"default": "app", "names": ["web", "app"]}, 1),
+        (spec("FP64"), {"default": "1.50", "as": "decimal"}, 1.5),
         (spec("INT64"), {"default": 5, "as": "ms", "epoch": "s"}, 5000),
+        (spec("INT64"), {"default": "1970-01-01T00:00:05+00:00", "as": "ms"}, 5000),
+        (spec("INT64"), {"default": "1970-01-02", "as": "s"}, 86_400),
+        (spec("INT64"), {"default": "1970-01-02", "as": "day"}, 2),
     ],
 )
 def test_a_missing_value_has_its_default(of: Any, entry: dict[str, Any], got: object) -> None:
@@ -214,6 +263,14 @@ def test_an_input_that_may_be_left_out_has_the_models_default() -> None:
         (spec("BYTES"), {"default": 1}),
         (spec("INT64"), {"default": "tv", "names": ["web"]}),
         (spec("INT64"), {"default": 5, "as": "ms"}),
+        (spec("INT64"), {"default": "soon", "as": "ms"}),
+        (spec("INT64"), {"default": True, "as": "ms"}),
+        (spec("INT64"), {"default": "5", "as": "ms", "epoch": "s"}),
+        (spec("INT64"), {"default": math.nan, "as": "ms", "epoch": "s"}),
+        (spec("INT8"), {"default": "1970-01-02", "as": "s"}),
+        (spec(), {"default": "1_000", "as": "decimal"}),
+        (spec(), {"default": 1, "as": "boolean"}),
+        (spec("INT64"), {"default": 1, "names": ["web"]}),
     ],
 )
 def test_a_default_of_another_type_is_refused(of: Any, entry: dict[str, Any]) -> None:
@@ -251,6 +308,36 @@ def test_an_element_of_an_array_may_miss() -> None:
     assert np.isnan(numbers(read(of, {"tags": [1, None]}).tensors[0])[0]).tolist() == [False, True]
     items = mapping(spec("FP32", None), inputs={"x": {"field": "items[*].p", "default": 9}})
     assert numbers(read(items, {"items": [{}, {"p": 1}]}).tensors[0]) == [[9, 1]]
+
+
+@pytest.mark.parametrize("array", [{"x": []}, {"x": None}, {}])
+def test_an_array_of_any_length_that_misses_has_one_default(array: dict[str, Any]) -> None:
+    """A new customer has no history, and no axis may be empty."""
+    of = mapping(spec("INT64", None), inputs={"x": {"field": "x", "default": 7}})
+    mapped = read(of, {"x": [1, None, 3]}, array)
+    assert (numbers(mapped.tensors[0], "<i8"), mapped.dims) == ([[1, 7, 3], [7]], [[(3,), (1,)]])
+
+
+def test_an_array_of_objects_that_is_empty_has_one_default() -> None:
+    """Where each of its fields has one."""
+    one, two = {"field": "items[*].p", "default": 7}, {"field": "items[*].q", "default": 8}
+    items = [{"items": [{"p": 1, "q": 2}]}, {"items": []}]
+    of = mapping(spec("FP32", None, 2), inputs={"x": [one, two]})
+    assert numbers(read(of, *items).tensors[0]) == [[1, 2], [7, 8]]
+    half = mapping(spec("FP32", None, 2), inputs={"x": [one, "items[*].q"]})
+    assert why(half, items[1]) == "items[*].p: expected one or more elements, got 0"
+
+
+def test_an_empty_array_of_a_row_has_one_default() -> None:
+    of = mapping(spec("FP32", None), rows="items", inputs={"x": {"field": "items[*].v", "default": 7}})
+    assert numbers(read(of, {"items": [{"v": []}, {}, {"v": [1]}]}).tensors[0]) == [[7, 7, 1]]
+
+
+def test_the_models_default_makes_no_array() -> None:
+    """It would be as long as the other inputs."""
+    of = mapping(spec("INT64", None, default=1))
+    assert why(of, {"x": []}) == "x: expected an array of shape [any]"
+    assert why(of, {}) == "x: missing"
 
 
 def test_a_field_may_be_an_array_of_the_rows_dimensions() -> None:
@@ -387,13 +474,20 @@ def test_the_value_itself_is_a_text_or_bytes() -> None:
     picture = mapping(spec("BYTES", name="image"), reader_of=None, image={"field": "$value"})
     [image] = picture.read([b"\xff\xd8"], [record(b"\xff\xd8")]).tensors
     assert str(list(image)) == str([[b"\xff\xd8"]])
-    for section in (
-        {},
-        {"answer": {"keep": "all"}, "inputs": {"x": "$key"}},
-        {"only": {"a": 1}, "inputs": {"x": "$key"}},
-    ):
-        with pytest.raises(BadConfiguration, match="a text and bytes have no fields"):
-            mapping(reader_of=None, **section)
+
+
+@pytest.mark.parametrize(
+    ("section", "needs"),
+    [
+        ({}, "x is one"),
+        ({"only": {"a": 1}, "inputs": {"x": "$key"}}, "a is one"),
+        ({"answer": {"keep": "all"}, "inputs": {"x": "$key"}}, 'keep = "all" needs some'),
+        ({"envelope": "payload", "inputs": {"x": "$key"}}, "envelope needs some"),
+    ],
+)
+def test_a_value_without_fields_is_refused_where_fields_are_named(section: dict[str, Any], needs: str) -> None:
+    with pytest.raises(BadConfiguration, match=rf"a text and bytes have no fields, and .*{needs}"):
+        mapping(reader_of=None, **section)
 
 
 # Prepared inputs
@@ -406,6 +500,18 @@ def test_pictures_and_texts_are_fields_for_the_model_to_prepare() -> None:
     mapped = read(of, {"q": "why", "doc": {"a": "so"}, "photo": "/9g="})
     assert [list(column) for column in mapped.tensors] == [[["why"]], [["so"]], [[b"\xff\xd8"]]]
     assert why(of, {"q": "", "doc": {"a": ""}, "photo": ""}) == "photo: expected a picture, got nothing"
+
+
+@pytest.mark.parametrize(("encoding", "value"), [("text", "a,b"), ("bytes", b"a,b")])
+def test_a_function_takes_a_value_without_fields_by_its_name(encoding: str, value: object) -> None:
+    of = mapping(spec("BYTES", name="record"), reader_of=None, encoding=encoding, functions="functions.py")
+    [values] = read(of, b"a,b").tensors
+    assert str(list(values)) == str([[{"$value": value}]])
+
+
+def test_a_text_that_is_not_utf_8_does_not_reach_a_function() -> None:
+    of = mapping(spec("BYTES", name="record"), reader_of=None, encoding="text", functions="functions.py")
+    assert why(of, b"\xff") == "$value: not UTF-8"
 
 
 def test_a_function_takes_the_whole_record() -> None:
@@ -539,6 +645,13 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
 # Refused at start
 
 
+WRONG_SCALES: Sequence[Mapping[str, object]] = [
+    {},
+    {"as": "ms"},
+    *[{"as": "decimal", "scale": wrong} for wrong in (True, -1, 1001, "2")],
+]
+
+
 @pytest.mark.parametrize(
     ("of", "section", "told"),
     [
@@ -554,6 +667,10 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
         (spec("UINT8"), {"inputs": {"x": {"field": "a", "names": {"b": 256}}}}, "names: each number must be a whole"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
+        *[
+            (spec(), {"inputs": {"x": {"field": "a", "scale": 2, **given}}}, "scale is a whole number up to 1000, and")
+            for given in WRONG_SCALES
+        ],
         (spec(), {"rows": "$key"}, "is no array of the record"),
         (spec(), {"key": "items[*].id"}, r"\[records\] key: items\[\*\].id goes through an array"),
         (spec(), {"only": {"items[*].id": 1}}, r"\[records\] only: items\[\*\].id goes through an array"),
@@ -564,7 +681,7 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec(), {"only": {"a": [[1]]}}, "only: a must have a list of values"),
         (spec(), {"answer": {"keep": "id"}}, 'expected "all", or a list'),
         (spec(), {"answer": {"keep": ["a.id", "b.id"]}}, "two fields are called 'id'"),
-        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself"),
+        (spec(), {"answer": {"keep": ["a[*].id"]}}, "is no field of the record itself; keep its array"),
         (spec(), {"answer": {"keep": ["score"], "score": "y"}}, "the answer has a field 'score' already"),
         (spec(), {"answer": {"keep": ["y"]}}, "the answer has a field 'y' already"),
     ],

@@ -102,11 +102,51 @@ def test_values_by_token_that_stay_so_are_refused(said: dict[str, Any], output: 
         folder_answers(folder(**said), [output])
 
 
-def test_fields_with_values_by_token_are_refused() -> None:
-    """Their rows would be as long as the longest text of a run. Others are of one size, or of their own."""
-    check_lengths(
-        [SENTENCE, logits(2), logits(None), TensorSpec("grid", "FP32", (3, None)), TensorSpec("n", "FP32", ())]
-    )
+def by_token(entry: Any, *dims: int | None, axis: str | None = "tokens") -> bool:
+    symbols = tuple(axis if dim is None else None for dim in dims)
+    output = TensorSpec("logits", "FP32", dims, symbols)
+    return fields_of({"field": entry}, [output], ["attention_mask"])[0].is_by_token("tokens")
 
-    with pytest.raises(BadConfiguration, match=r"last_hidden_state FP32\[batch, \?, 384\] has values for each token"):
-        check_lengths([SENTENCE, VECTORS])
+
+def test_a_field_with_values_by_token_is_refused() -> None:
+    """Its rows would be as long as the longest text of a run."""
+    field = fields_of({"spans": {"argmax": "logits"}}, [TensorSpec("logits", "FP32", (None, 3), ("tokens", None))])
+
+    check_lengths(field, "others")
+    with pytest.raises(BadConfiguration, match=r"spans: logits FP32\[batch, tokens, 3\] has values for each token"):
+        check_lengths(field, "tokens")
+
+
+@pytest.mark.parametrize(
+    ("entry", "dims"),
+    [
+        ("logits", (None,)),
+        ("logits", (None, 3)),
+        ({"argmax": "logits"}, (None,)),
+        ({"argmax": "logits"}, (None, 3)),
+        ({"softmax": "logits", "top": 2}, (None,)),
+    ],
+)
+def test_all_tokens_have_a_part_in_it(entry: Any, dims: tuple[int | None, ...]) -> None:
+    """Even an index among the tokens may be one of padding."""
+    assert by_token(entry, *dims)
+
+
+@pytest.mark.parametrize(
+    ("entry", "dims", "axis"),
+    [
+        ({"mean": "logits"}, (None, 3), "tokens"),
+        ({"cls": "logits"}, (None, 3), "tokens"),
+        ("logits[0]", (None, 3), "tokens"),
+        ("logits", (3,), "tokens"),
+        ("logits", (3, None), "tokens"),
+        ("logits", (None,), None),
+        ("logits", (None,), "width"),
+    ],
+)
+def test_no_padding_has_a_part_in_it(entry: Any, dims: tuple[int | None, ...], axis: str | None) -> None:
+    assert not by_token(entry, *dims, axis=axis)
+
+
+def test_values_by_token_without_a_name_are_known_by_their_open_axis() -> None:
+    assert by_token("logits", None, 3, axis=None)

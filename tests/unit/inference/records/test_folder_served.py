@@ -79,6 +79,7 @@ def test_a_text_without_tokens_leaves_the_others_to_another_run(encoder: Path) -
 
 def test_the_vectors_of_tokens_are_no_field(encoder: Path) -> None:
     with pytest.raises(
-        BadConfiguration, match=r"\[records.answer\] all FP32\[batch, \?, 32\] has values for each token"
+        BadConfiguration,
+        match=r"\[records.answer\] all: last_hidden_state FP32\[batch, sequence, 32\] has values for each token",
     ):
         served(encoder, answer={"all": "last_hidden_state"})

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.readme import ROOT, blocks
+from tests.unit.inference.records.tokenizer_files import wordpiece
 from worker.core.failures import BadConfiguration, Code, RowFault
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
@@ -416,6 +417,24 @@ def test_the_pages_functions_are_called(tmp_path: Path) -> None:
         Code.INVALID_ARGUMENT, "currency: expected one of EUR, USD", "ValueError at functions.py:9"
     )
     assert list(answers) == [{"score": 0.75, "action": "review"}, {"score": 0.75, "action": "pass"}]
+
+
+def test_the_pages_function_finds_names_by_the_labels_of_tokens(tmp_path: Path) -> None:
+    """It takes each token's part of the text, and none of the padding."""
+    [text] = [block.text for block in blocks(ROOT / "docs/models.md") if block.name == "token-labels"]
+    tokenizer = wordpiece()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    functions = functions_in(written(tmp_path, text))
+    assert functions.answer is not None
+    logits = np.zeros((1, len(tokenizer.encode("dog and fox").ids) + 3, 3), np.float32)
+    logits[:, :, 1] = 1
+    logits[:, 2, 0] = 2  # the token after [CLS] dog
+
+    answers = MadeAnswer(functions.answer, refuse_non_finite=True).conclude(
+        {"logits": logits}, rows({"body": "dog and fox"})
+    )
+
+    assert list(answers) == [{"names": [["PERSON", "dog"], ["PERSON", "fox"]]}]
 
 
 def test_modules_next_to_the_file_can_be_imported(tmp_path: Path) -> None:

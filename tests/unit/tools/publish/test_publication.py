@@ -30,7 +30,7 @@ def test_each_request_is_matched_with_its_own_answer() -> None:
     assert awaited.hear(answer("t/0/0"), 1.010)
 
     found = awaited.summary()
-    assert found["answers"] == {"ok": 2, "errors": {}, "missing": 0, "repeated": 0}
+    assert found["answers"] == {"ok": 2, "errors": {}, "missing": 0, "repeated": 0, "passed_over": 0}
     assert found["latency_ms"] == pytest.approx({"p50": 506.0, "p95": 959.6, "p99": 999.92, "max": 1010.0})
 
 
@@ -51,7 +51,7 @@ def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
     assert not awaited.hear(answer("t/0/0"), 9.0)
 
     found = awaited.summary()
-    assert found["answers"] == {"ok": 1, "errors": {}, "missing": 1, "repeated": 1}
+    assert found["answers"] == {"ok": 1, "errors": {}, "missing": 1, "repeated": 1, "passed_over": 0}
     assert found["latency_ms"]["max"] == 1000.0
 
 
@@ -62,7 +62,7 @@ def test_answers_to_others_are_passed_over(place: str) -> None:
     stranger = Record(Partition("a", 0), 0, None, b"", [("source", place.encode(errors="surrogateescape"))], None)
 
     assert not awaited.hear(stranger, 1.0)
-    nothing = {"ok": 0, "errors": {}, "missing": 1, "repeated": 0}
+    nothing = {"ok": 0, "errors": {}, "missing": 1, "repeated": 0, "passed_over": 0}
     assert awaited.summary() == {"answers": nothing, "latency_ms": {}}
 
 
@@ -75,5 +75,17 @@ def test_an_answer_may_come_before_the_place_is_known() -> None:
     awaited.placed(0.0, "t/0/1")
 
     found = awaited.summary()
-    assert found["answers"] == {"ok": 1, "errors": {}, "missing": 0, "repeated": 1}
+    assert found["answers"] == {"ok": 1, "errors": {}, "missing": 0, "repeated": 1, "passed_over": 0}
     assert found["latency_ms"]["max"] == 1000.0
+
+
+def test_a_request_that_gets_no_answer_is_not_waited_for() -> None:
+    """It is counted apart, unless the topic refused it."""
+    awaited = published("t/0/0")
+    awaited.placed(None, "t/0/1")
+    awaited.placed(None, None)
+
+    awaited.hear(answer("t/0/0"), 1.0)
+
+    assert awaited.missing == 0
+    assert awaited.summary()["answers"] == {"ok": 1, "errors": {}, "missing": 0, "repeated": 0, "passed_over": 1}

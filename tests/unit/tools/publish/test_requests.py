@@ -96,7 +96,9 @@ def test_a_request_is_published_to_the_byte() -> None:
         (b"PK\x03\x04\xff", '{"value_base64": "..."} any bytes'),
         (b"[1]", "neither a request"),
         (b"{}", "neither a request"),
-        (line(value="", partition=3), "no member 'partition'"),
+        (line(value="", partitions=3), "no member 'partitions'"),
+        (line(key="k"), "a whole record is an object with `value`"),
+        (line(value=None, omitted={"value": "5000000 bytes", "key": "9 bytes"}), "lacks the record's value and key"),
         (line(value="", value_base64=""), "`value` or `value_base64`, not both"),
         (line(value_base64="*"), "`value_base64` must be a string of base64"),
         (line(value_base64=7), "`value_base64` must be a string of base64"),
@@ -110,3 +112,12 @@ def test_a_line_that_is_neither_says_what_is_wrong(odd: bytes, told: str) -> Non
         read_line(odd)
 
     assert told in str(failure.value)
+
+
+def test_what_the_tools_print_can_be_published() -> None:
+    """The place where a record lay, and a dead letter's reason, are no part of it."""
+    record = {"topic": "t", "partition": 1, "offset": 2, "timestamp_ms": 3, "key": "k", "headers": {}}
+    letter = {"place": "d/0/1", "time_ms": 1, "request": "t/0/1", "group": "g", "code": "INTERNAL", "message": "no"}
+
+    assert read_line(line(**record, record={"a": 1.5})) == Publishable(b'{"a": 1.5}', b"k")
+    assert read_line(line(**letter, omitted={}, value="text")) == Publishable(b"text", None)

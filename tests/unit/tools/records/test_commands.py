@@ -13,6 +13,7 @@ from tests import bert
 from tests.models import model, running_mean, save
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.settings import load
+from worker.settings.records_section import ImageSettings
 from worker.tools.init.command import init
 from worker.tools.init.options import InitOrder
 from worker.tools.records.inferring import infer
@@ -159,7 +160,10 @@ def test_init_writes_what_would_be_inferred(folder: Path, capfd: pytest.CaptureF
     assert init(InitOrder(model=Path("model.onnx"), records=Path("payments.jsonl"))) == 0
 
     assert (folder / "worker.toml").read_text() == (folder / "inferred.toml").read_text()
-    assert "20 records looked at: confirm each line of [records] in it" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "20 records looked at: confirm each line of [records] in it" in said
+    assert "inference-worker records try payments.jsonl --config worker.toml\n" in said
+    assert "requests" not in said
 
 
 def test_init_names_the_lines_that_stay_open(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -178,13 +182,49 @@ def test_init_for_a_folder_has_the_lines_that_take_texts(folder: Path, capfd: py
     lines(folder, [{"doc_id": at, "body": "the cat sat"} for at in range(3)])
 
     assert init(InitOrder(model=Path("encoder"))) == 0
-    plain = (folder / "worker.toml").read_text()
+    plain, said = (folder / "worker.toml").read_text(), " ".join(capfd.readouterr().out.split())
     assert init(InitOrder(model=Path("encoder"), records=Path("payments.jsonl"), force=True)) == 0
     section = (folder / "worker.toml").read_text().partition("[records]")[2]
-    capfd.readouterr()
 
+    assert "or take the comment marks from [records.text] at the end of worker.toml" in said
+    assert "requests of different lengths share no batch" in said
+    assert "of different lengths" not in capfd.readouterr().out  # texts are padded
     assert plain.endswith('\n# [records.text]\n# field = "text"\n')
     assert 'field = "body"' in section
     assert "tokenizer" not in section
     assert try_records(TryOrder(file=Path("payments.jsonl"), config=Path("worker.toml"))) == 0
     assert json.loads(capfd.readouterr().out.splitlines()[0]).keys() == {"doc_id", "embedding"}
+
+
+def test_init_for_a_folder_that_takes_pictures_has_the_lines_for_a_topic_of_them(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the comment marks taken away they serve such a topic."""
+    (folder / "vision" / "onnx").mkdir(parents=True)
+    network = model("float[batch, 3, 8, 8] pixels => float[batch, 3, 8, 8] y", "y = Identity(pixels)")
+    (folder / "vision" / "onnx" / "model.onnx").write_bytes(network)
+    (folder / "vision" / "config.json").write_text("{}")
+    steps = {"do_resize": True, "size": {"height": 8, "width": 8}, "image_mean": [0, 0, 0], "image_std": [1, 1, 1]}
+    (folder / "vision" / "preprocessor_config.json").write_text(json.dumps(steps))
+
+    assert init(InitOrder(model=Path("vision"))) == 0
+
+    assert "take the comment marks from [records.image]" in " ".join(capfd.readouterr().out.split())
+    text = (folder / "worker.toml").read_text()
+    head, mark, commented = text.partition("# [records]\n")
+    (folder / "worker.toml").write_text(head + (mark + commented).replace("# ", ""))
+    records = load(folder / "worker.toml", {}).records
+    assert records is not None
+    assert (records.encoding, records.image) == ("bytes", ImageSettings(field="$value"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_init_says_what_else_a_topic_may_hold(capfd: pytest.CaptureFixture[str]) -> None:
+    """A stranger with a topic of JSON objects learns how they are mapped; with a mapping nothing is said."""
+    assert init(InitOrder(model=Path("model.onnx"))) == 0
+    plain = " ".join(capfd.readouterr().out.split())
+    assert init(InitOrder(model=Path("model.onnx"), force=True, assignments=["RECORDS.KEY=payment_id"])) == 0
+
+    hint = "expects requests with tensors; if the topic has records, say --topic NAME, or --records FILE"
+    assert hint in plain
+    assert "tensors" not in capfd.readouterr().out

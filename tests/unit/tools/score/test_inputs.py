@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,10 @@ from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import OCTETS, Wire
 from worker.core.chunk import Chunk
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Array, Record
+from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.tools.lines import lines
-from worker.tools.score.inputs import RowFile, Rows, line_portions
+from worker.tools.score.inputs import LINE_HEADERS, RowFile, Rows, line_portions, plain
 
 ROWS = np.arange(12, dtype="<f4").reshape(4, 3)
 ONE = signature(spec("x", "FP32", (3,)))
@@ -149,7 +150,8 @@ def read(folder: Path, content: bytes) -> list[Record]:
     path = folder / "requests.jsonl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        portions = line_portions(lines(file.fileno(), path.name), path.name, 100, lambda: 2)
+        read = partial(plain, Partition(path.name, 0), LINE_HEADERS)
+        portions = line_portions(lines(file.fileno(), path.name), read, 100, lambda: 2)
         return [record for portion in portions for record in portion]
 
 
