@@ -16,7 +16,7 @@ from tests.bert import folder, random_weights, word_tokenizer
 from tests.contract.exchanges import EXAMPLES, text_of
 from tests.contract.test_asyncapi import asyncapi_schema  # noqa: F401  # a fixture
 from tests.models import running_mean, save
-from tests.unit.codecs.records.builders import record, record_codec
+from tests.unit.codecs.records.builders import mapping, record, record_codec, spec
 from worker.assembled_records import record_mapping
 from worker.codecs.codec import Codec
 from worker.core.chunk import Prediction
@@ -24,7 +24,7 @@ from worker.core.records import Fields
 from worker.inference.served_model import load_served
 from worker.settings.for_commands import load_scoring
 from worker.tools.demo.payments import MODEL, PAYMENTS, RECORDS, WRONG
-from worker.tools.records.contract import contract
+from worker.tools.records.contract import around, contract
 from worker.tools.records.options import ContractOrder
 
 GOLDEN = json.loads((EXAMPLES / "payments.asyncapi.json").read_text(encoding="utf-8"))
@@ -143,3 +143,21 @@ def test_answers_errors_and_dead_letters_are_those_of_the_document(codec: Codec)
     assert [faults("answer", answer), faults("error", error), faults("rejected", letter)] == [[], [], []]
     assert faults("answer", error)
     assert faults("error", answer)
+
+
+def test_what_is_around_a_value_is_part_of_the_document() -> None:
+    """Headers that the mapping needs are required; a key that it needs is no null."""
+    of = mapping(
+        spec("BYTES"),
+        spec(name="y"),
+        inputs={"x": "$headers.tenant", "y": {"field": "$headers.weight", "default": 1}},
+        only={"$headers.kind": ["payment", 7], "$key": True},
+    )
+    headers, key = around(of)
+
+    assert Draft202012Validator(headers).is_valid({"tenant": "a", "kind": "7", "more": ""})
+    assert {"tenant", "weight", "timeout-ms"} <= headers["properties"].keys()
+    for lacking in ({"kind": "7"}, {"tenant": "a"}, {"tenant": "a", "kind": "refund"}):
+        assert not Draft202012Validator(headers).is_valid(lacking)
+    assert key == {"enum": ["true"]}
+    assert around(mapping(inputs={"x": "$timestamp"})) == around(mapping())

@@ -137,7 +137,7 @@ class Fields(Input):
         super().__init__(spec)
         self._elements = elements
         dims = spec.dims if width is None else (width,)
-        self._dims = tuple([dim or 1 for dim in dims])
+        self.dims = tuple([dim or 1 for dim in dims])
 
     @property
     def wishes(self) -> Sequence[Wish]:
@@ -145,12 +145,8 @@ class Fields(Input):
 
     @property
     def plain(self) -> Element | None:
-        """Its element, if that is one number of the record as it is; else None."""
+        """Its element, if that is one value of the record as it is; else None."""
         return self._elements[0] if len(self._elements) == 1 and self._elements[0].is_plain else None
-
-    def made_of(self, elements: Array) -> Made:
-        """The tensors of records with one such element each."""
-        return Made(Block(elements), self._dims)
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         owners: Array | None = None
@@ -161,8 +157,8 @@ class Fields(Input):
             ]
         whole = _side_by_side(self._elements, columns, owners, faults)
         if counts is None:
-            return self.made_of(whole)
-        return Made(_cut(self.spec, whole, counts, len(columns)), self._dims)
+            return Made(Block(whole), self.dims)
+        return Made(_cut(self.spec, whole, counts, len(columns)), self.dims)
 
 
 class Items(Input):
@@ -179,7 +175,7 @@ class Items(Input):
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        return [element.wish._replace(fills=self._fills) for element in self._elements]
+        return [element.wish._replace(length=self._length, fills=self._fills) for element in self._elements]
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         if self._fills:

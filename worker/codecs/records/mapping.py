@@ -152,14 +152,20 @@ class RecordMapping:
         wishes = [wish for wish in self._wishes() if not wish.path.is_of_record]
         return [wish._replace(path=self._from_outside(wish.path)) for wish in wishes]
 
+    @property
+    def fields_around(self) -> Sequence[Wish]:
+        """The fields that are read of the Kafka record around the value."""
+        kinds = [Wish(around.path, Any, None, names=allowed) for around, allowed in self._only_around]
+        return [*kinds, *[wish for wish in self._wishes() if wish.path.is_of_record]]
+
     def _from_outside(self, path: Path) -> Path:
         """The path that leads to this one through the envelope."""
         return path if self._envelope is None else Path((*self._envelope.path.steps, *path.steps))
 
     def _wishes(self) -> Iterator[Wish]:
         """The wishes, in the order in which `read` takes their columns."""
-        for path in self._only:
-            yield Wish(path, Any, None)
+        for path, allowed in self._only.items():
+            yield Wish(path, Any, None, names=allowed)
         if self._rows is not None:
             yield Wish(self._rows, Any)
         if self._key is not None:
@@ -231,14 +237,13 @@ class RecordMapping:
         for path in self._added:
             for at in [at for at, found in enumerate(next(rest)) if found is not msgspec.UNSET]:
                 wrong.setdefault(at, f"{path}: the record has this field, and the answer adds it")
-        made = self._all_inputs.make(rest, rows, len(good), wrong)
+        made = self._all_inputs.make(list(rest), rows, len(good), wrong)
         if self._keeps_all:
             own = values if len(good) == len(values) else _picked(values, good)
             kept = list(map(bytes, own)) if self._is_json else own
         elif kept is not None:
             kept = list(zip(*kept, strict=True))
-        tensors, dims = [each.tensors for each in made], [each.dims for each in made]
-        return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
+        return Mapped(good, made.tensors, made.dims, rows, kept, keys, {}, ()), wrong
 
     def _row_counts(self, rows: Path, column: Column, wrong: Faults) -> list[int]:
         for at in [at for at, array in enumerate(column) if not array]:

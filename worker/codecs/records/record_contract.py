@@ -21,10 +21,16 @@ class _Place:
 
     wishes: list[Wish] = field(default_factory=list)
     steps: dict[str, _Place] = field(default_factory=dict)
+    length: int | None = None  # of an array
+
+    @property
+    def kinds(self) -> list[Any]:
+        """The values of records that count; empty if any value does."""
+        return [kind for wish in self.wishes if wish.type is Any for kind in wish.names]
 
     @property
     def is_required(self) -> bool:
-        is_wanted = any(wish.default is REQUIRED for wish in self.wishes)
+        is_wanted = bool(self.kinds) or any(wish.default is REQUIRED for wish in self.wishes)
         return is_wanted or EACH in self.steps or any(place.is_required for place in self.steps.values())
 
     @property
@@ -39,6 +45,7 @@ def record_schema(fields: Iterable[Wish]) -> Schema:
     for wish in fields:
         place = root
         for step in wish.path.steps:
+            place.length = place.length or (wish.length if step == EACH else None)
             place = place.steps.setdefault(step, _Place())
         place.wishes.append(wish)
     schema: Schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
@@ -48,6 +55,8 @@ def record_schema(fields: Iterable[Wish]) -> Schema:
 def _schema(place: _Place) -> Schema | bool:
     if any(wish.default is msgspec.UNSET for wish in place.wishes):
         return False
+    if place.kinds:
+        return {"enum": place.kinds}
     own = [wish for wish in place.wishes if wish.type not in _ANYTHING]
     schema = _below(place) or (_of_value(own[0]) if own else {})
     return schema if place.is_required or not schema else {"anyOf": [schema, {"type": "null"}]}
@@ -56,8 +65,11 @@ def _schema(place: _Place) -> Schema | bool:
 def _below(place: _Place) -> Schema:
     """The schema that the steps make; empty without any."""
     if EACH in place.steps:
-        least = {} if place.may_be_empty else {"minItems": 1}
-        return {"type": "array", **least, "items": _schema(place.steps[EACH])}
+        least = place.length or int(not place.may_be_empty)
+        bounds = {"minItems": least} if least else {}
+        if place.length is not None:
+            bounds["maxItems"] = place.length
+        return {"type": "array", **bounds, "items": _schema(place.steps[EACH])}
     if not place.steps:
         return {}
     required = [name for name, below in place.steps.items() if below.is_required]

@@ -20,7 +20,7 @@ class Surroundings:
     """One such field of many records. A number in a key or a header is a text there, written as in JSON."""
 
     def __init__(self, wish: Wish) -> None:
-        self._path = wish.path
+        self.path = wish.path
         self._type = wish.type
         self._takes_text = _is_of(wish.type, "1")
         self._is_required = wish.default is REQUIRED
@@ -34,7 +34,7 @@ class Surroundings:
         try:
             if given is None:
                 if self._is_required:
-                    faults.setdefault(at, f"{self._path}: missing")
+                    faults.setdefault(at, f"{self.path}: missing")
                 return None
             if self._type is bytes:
                 return given
@@ -45,11 +45,11 @@ class Surroundings:
             return msgspec.convert(given, self._type)
         except READ_ERRORS as error:
             why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else told(error).partition(": ")[2]
-            faults.setdefault(at, f"{self._path}: {why}")
+            faults.setdefault(at, f"{self.path}: {why}")
             return None
 
     def _given(self, record: Record) -> Any:
-        match self._path.steps:
+        match self.path.steps:
             case ("$key",):
                 return record.key
             case ("$timestamp",):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from worker.assembled_records import record_mapping
 from worker.codecs.records.answer_contract import json_schema
 from worker.codecs.records.mapping import RecordMapping
+from worker.codecs.records.projection import REQUIRED
 from worker.codecs.records.record_contract import record_schema
 from worker.core.failures import Code
 from worker.core.tensors.signature import Signature
@@ -34,9 +37,15 @@ _VALUES: Mapping[str, Document] = {
     "bytes": {"type": "string", "format": "binary"},
     "registry": {"description": "A value with its schema in the registry, whose fields the mapping reads by name."},
 }
-_KEYED: Document = {
-    "kafka": {"key": {"type": ["string", "null"], "description": "Any bytes."}, "bindingVersion": "0.5.0"}
-}
+_KEY: Document = {"type": ["string", "null"], "description": "Any bytes."}
+
+
+class Parts(NamedTuple):
+    """The schemas of a record's parts."""
+
+    value: Document
+    headers: Document
+    key: Document
 
 
 def contract(order: ContractOrder) -> int:
@@ -49,13 +58,34 @@ def contract(order: ContractOrder) -> int:
     mapping = record_mapping(settings, signature)
     assert mapping is not None
     answer = answer_value(settings.records, signature, mapping, nulls=settings.model.non_finite_output == "null")
-    print_json(document(kafka, signature, record_value(settings.records, mapping), answer))
+    record = Parts(record_value(settings.records, mapping), *around(mapping))
+    print_json(document(kafka, signature, record, answer))
     return 0
 
 
 def record_value(records: RecordsSettings, mapping: RecordMapping) -> Document:
     """The schema of a record's value."""
     return _VALUES.get(records.encoding) or record_schema(mapping.fields)
+
+
+def around(mapping: RecordMapping) -> tuple[Document, Document]:
+    """The schema of a record's headers, and of its key, as far as the mapping reads them."""
+    headers, key = _request_headers(), _KEY
+    needed = []
+    for wish in mapping.fields_around:
+        (head, *name), is_needed = wish.path.steps, bool(wish.names) or wish.default is REQUIRED
+        schema = {"enum": [_written(kind) for kind in wish.names]} if wish.type is Any and wish.names else _TEXT
+        if name:
+            headers["properties"].setdefault(name[0], schema)
+            needed += name if is_needed else []
+        elif head == "$key" and is_needed:
+            key = schema
+    return headers | ({"required": sorted({*needed})} if needed else {}), key
+
+
+def _written(kind: Any) -> str:
+    """The text of a value in a header or a key."""
+    return kind if isinstance(kind, str) else msgspec.json.encode(kind).decode()
 
 
 def answer_value(records: RecordsSettings, signature: Signature, mapping: RecordMapping, *, nulls: bool) -> Document:
@@ -68,11 +98,11 @@ def answer_value(records: RecordsSettings, signature: Signature, mapping: Record
     return schema if len(fields) == len(signature.outputs) else {**schema, "additionalProperties": True}
 
 
-def document(kafka: ClientKafkaSettings, signature: Signature, record: Document, answer: Document) -> Document:
+def document(kafka: ClientKafkaSettings, signature: Signature, record: Parts, answer: Document) -> Document:
     """The AsyncAPI document of these topics."""
     topics = kafka.request_topics or ()
     messages = {
-        "record": _message("A record that is answered", _request_headers(), record),
+        "record": _message("A record that is answered", record.headers, record.value, record.key),
         "answer": _message("The answer to a record", _answer_headers("ok"), answer),
         "error": _message("Why a record has no answer", _answer_headers("error"), _error(answer)),
     }
@@ -105,8 +135,9 @@ def _channel(topic: str, messages: Sequence[str]) -> Document:
     return {"address": topic, "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages}}
 
 
-def _message(title: str, headers: Document, payload: Document) -> Document:
-    return {"title": title, "headers": headers, "payload": payload, "bindings": _KEYED}
+def _message(title: str, headers: Document, payload: Document, key: Document = _KEY) -> Document:
+    bindings = {"kafka": {"key": key, "bindingVersion": "0.5.0"}}
+    return {"title": title, "headers": headers, "payload": payload, "bindings": bindings}
 
 
 def _request_headers() -> Document:
@@ -116,7 +147,8 @@ def _request_headers() -> Document:
         "reply-partition": {"type": "string", "pattern": "^[0-9]{1,9}$"},
     }
     texts = dict.fromkeys(("request-id", "reply-topic", *_ECHOED), _TEXT)
-    return {"type": "object", "description": "All of them may be left out.", "properties": {**known, **texts}}
+    said = "All that are not required may be left out."
+    return {"type": "object", "description": said, "properties": {**known, **texts}}
 
 
 def _answer_headers(status: str) -> Document:

@@ -125,3 +125,70 @@ def test_a_record_in_an_envelope_is_described_with_it() -> None:
     assert judged(mapping, {"payload": {"after": {**record, "id": {"a": [1]}}}}) == (True, True)
     assert judged(mapping, {"payload": {}}) == (False, False)
     assert judged(mapping, record) == (False, False)
+
+
+def one(datatype: str, entry: Any = "x", dims: tuple[int | None, ...] = (), **changes: Any) -> RecordMapping:
+    """The mapping of a model with one input, x."""
+    plain: dict[str, Any] = dict.fromkeys(("envelope", "rows", "key", "text", "image", "functions"))
+    settings = {**plain, "only": {}, "inputs": {"x": entry}, "answer": {}, **changes}
+    return RecordMapping(SimpleNamespace(**settings), Signature("m", "1", (TensorSpec("x", datatype, dims),), ()))
+
+
+def in_ms(of: str, wanted: str) -> RecordMapping:
+    return one(of, {"field": "x", "as": wanted, "epoch": "ms"})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "most"),
+    [
+        (one("FP32"), 3.4e38),
+        (one("FP16"), 65504),
+        (one("INT8"), 127),
+        (one("INT64"), 2**63 - 1),
+        (one("UINT64"), 2**64 - 1),
+        (one("FP32", {"field": "x", "as": "decimal"}), 3.4e38),
+        (in_ms("INT8", "s"), 127_000),
+        (in_ms("INT64", "hour"), 253_402_300_799_999),
+        (in_ms("FP32", "us"), 3.4e35),
+    ],
+)
+def test_a_number_has_the_bounds_of_its_input(mapping: RecordMapping, most: float) -> None:
+    """Also those that are judged when its column is made."""
+    beyond = most + max(1000, most // 10)
+
+    assert judged(mapping, {"x": most}) == (True, True)
+    assert judged(mapping, {"x": beyond}) == (False, False)
+
+
+@pytest.mark.parametrize("mapping", [one("FP64"), in_ms("INT64", "us"), in_ms("INT64", "d"), in_ms("FP64", "us")])
+def test_a_bound_that_no_number_of_a_record_passes_is_not_told(mapping: RecordMapping) -> None:
+    """Nor one that JSON's readers would round."""
+    assert judged(mapping, {"x": 9_000_000_000_000_000}) == (True, True)
+
+
+def test_an_array_of_a_fixed_length_says_it() -> None:
+    """Whether its elements are numbers, or objects with one field or more."""
+    for mapping in (one("FP32", "tags[*]", (2,)), one("FP32", ["tags[*]", "tags[*]"], (2, 2))):
+        assert judged(mapping, {"tags": [1, 2]}) == (True, True)
+        assert judged(mapping, {"tags": [1]}) == (False, False)
+        assert judged(mapping, {"tags": [1, 2, 3]}) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("record", "is_answered"),
+    [
+        ({"type": "payment", "c": {"new": True}, "x": 1}, True),
+        ({"type": 7, "c": {"new": True}, "x": 1}, True),
+        ({"type": "refund", "c": {"new": True}, "x": 1}, False),
+        ({"type": "payment", "c": {"new": 1}, "x": 1}, False),
+        ({"c": {"new": True}, "x": 1}, False),
+        ({"type": "payment", "x": 1}, False),
+    ],
+)
+def test_a_record_that_is_answered_is_of_a_wanted_kind(record: Any, is_answered: bool) -> None:  # noqa: FBT001  # a case
+    """The contract is that of records that are answered; others are passed over."""
+    mapping = one("FP32", only={"type": ["payment", 7], "c.new": True})
+    mapped = mapping.read([json.dumps(record).encode()], [])
+
+    assert Draft202012Validator(record_schema(mapping.fields)).is_valid(record) is is_answered
+    assert bool(mapped.good) is is_answered
