@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from worker.codecs.encodings.columns import in_json
 from worker.inference.operator_file import Unfit
 
 # Levels of lists and dicts. Pickle takes some 450, and a list that holds itself has no end.
@@ -103,6 +105,9 @@ def _number(number: Any, strict: bool) -> Any:  # noqa: FBT001
 
 
 def _of_numpy(value: Any, strict: bool, level: int) -> Any:  # noqa: FBT001
+    if value.dtype == np.float32 and np.isfinite(value).all():
+        numbers = msgspec.json.decode(in_json(value))  # 0.1, where `tolist` gives 0.10000000149011612
+        return numbers if value.ndim else numbers[0]
     kind, given = value.dtype.kind, value.tolist()
     if kind not in _KINDS or isinstance(given, np.generic):
         raise _Wrong(str(value.dtype))
