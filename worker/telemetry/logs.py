@@ -40,8 +40,8 @@ _SECRETS_IN_TEXT = (
     (secrets.LOGIN, REDACTED),
     (secrets.SETTING, rf"\1{REDACTED}"),
 )
-# A quotation as `repr` writes it, up to the end of the text where the message cut it short.
-_QUOTED = re.compile(r"""(['"])(?:\\.|(?!\1).)*(\1|\\?\Z)""", re.DOTALL)
+# A quotation as `repr` writes it, up to the end of the text where the message cut it short; not the end of "model's".
+_QUOTED = re.compile(r"""(?!(?<=[a-z]{2})'s\b)(['"])(?:\\.|(?!\1).)*(\1|\\?\Z)""", re.DOTALL)
 _NUMBER = re.compile(r"-?\d[\w.+-]*")
 _PLACED = ("at", "level", "event", "exception")  # fields that a text shows without their names
 _INDENT = " " * len("12:34:56  ")

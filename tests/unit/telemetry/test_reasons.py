@@ -30,6 +30,7 @@ def reason(message: str, code: Code = Code.INVALID_ARGUMENT) -> str:
         ("model 'x' is not served here; 'digits' is", "model '…' is not served here; '…' is"),
         ("""got "it's \\"mine\\"" there""", "got '…' there"),
         ("got 'it\\'s mine' there", "got '…' there"),
+        ("the model's next state 'h' holds NaN", "the model's next state '…' holds NaN"),
         ("got ['a', 'b...; the model takes 'pixels'", "got ['…'"),
         ("got 'cut short behind a backslash\\", "got '…'"),
         ("expected rows of 256 bytes, got 12 bytes", "expected rows of 256 bytes, got 12 bytes"),
