@@ -116,6 +116,8 @@ class FieldsForInputs:
         elif seen.lacks:
             is_nan = self._takes_nan and spec.is_float and "names" not in table and seen.kind not in _ARRAYS
             told += " A missing one is NaN." if is_nan else " A record without it is refused."
+        if spec.dims[:1] == (seen.usual_length,) and len(seen.lengths) > 1:
+            told += " An array of another length is refused."
         return told
 
     def _none(self, spec: TensorSpec) -> Entry:
@@ -130,8 +132,7 @@ def _source(spec: TensorSpec, seen: Seen, *, takes_nan: bool) -> Any:
     kind, dims = seen.kind, spec.dims
     if len(dims) == 1 and dims[0] != 1:
         is_items = dims[0] is None and seen.is_inner and kind in _NUMERIC
-        length = seen.lengths if len(seen.lengths) == 1 else ()
-        is_array = kind in _ARRAYS and not seen.is_inner and dims[0] in (None, *length)
+        is_array = kind in _ARRAYS and not seen.is_inner and dims[0] in (None, seen.usual_length)
         fits = spec.is_float or (spec.dtype.kind in "iu" and kind in (Kind.WHOLE, Kind.WHOLES))
         return _as_source(seen.path, {}) if (is_items or is_array) and fits else None
     if len(dims) > 1 or seen.is_inner:

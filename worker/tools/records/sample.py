@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import reduce
 from itertools import islice
 from pathlib import Path as File
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -55,14 +56,14 @@ class Seen:
     """The values of one field, summed up. `of`: how many times it could have been there.
 
     `names` has its different texts, up to `MOST_NAMES` + 1 of them, and `characters` the sum of their lengths.
-    `lengths`: of its arrays. `is_unique`: no value came twice. `is_of_row`: the array that it lies in has the rows.
+    `lengths`: how many of its arrays have each. `is_unique`: no value came twice. `is_of_row`: its array has the rows.
     """
 
     path: Path
     of: int = 0
     kinds: Counter[Kind] = field(default_factory=Counter)
     names: dict[str, int] = field(default_factory=dict)
-    lengths: set[int] = field(default_factory=set)
+    lengths: Counter[int] = field(default_factory=Counter)
     characters: int = 0
     hashes: set[int] = field(default_factory=set)
     is_of_row: bool = False
@@ -85,6 +86,11 @@ class Seen:
         return kinds.most_common(1)[0][0] if kinds else Kind.NULL
 
     @property
+    def usual_length(self) -> int | None:
+        """The length of more than half of its arrays; None if there is none."""
+        return next((length for length, number in self.lengths.items() if 2 * number > self.lengths.total()), None)
+
+    @property
     def lacks(self) -> int:
         """How often it was missing or null."""
         return self.of - self.kinds.total() + self.kinds[Kind.NULL]
@@ -97,7 +103,7 @@ class Seen:
         kind = kind_of(value)
         self.kinds[kind] += 1
         if isinstance(value, list):
-            self.lengths.add(len(value))
+            self.lengths[len(value)] += 1
         elif isinstance(value, str | int | float):
             self.hashes.add(hash(value))
         if isinstance(value, str):
@@ -194,8 +200,8 @@ def kind_of(value: Any) -> Kind:
             return Kind.NUMBER
         case str():
             return _kind_of_text(value)
-        case list() if value and {*map(type, value)} <= {int, float}:
-            return Kind.WHOLES if {*map(type, value)} == {int} else Kind.NUMBERS
+        case list() if (kinds := {*map(type, value)} - {NoneType}) and kinds <= {int, float}:
+            return Kind.WHOLES if kinds == {int} else Kind.NUMBERS
     return Kind.OTHER
 
 

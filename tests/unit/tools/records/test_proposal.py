@@ -83,6 +83,19 @@ def test_a_field_that_does_not_fit_is_not_taken(kinds: tuple[str, object]) -> No
     assert "inputs" not in proposal.section
 
 
+def test_an_array_counts_by_what_most_of_them_are() -> None:
+    """One that is short, and elements that are null, hide no field."""
+    usual, odd = [{"x": [0.5, 1.5, 2.5]}] * 3, [{"x": [0.5]}, {"x": [0.5, None, 2.5]}]
+
+    entry = inputs(spec("x", "FP32", 3), *usual, *odd)
+
+    assert entry.value == "x"
+    assert entry.said.endswith("An array of another length is refused.")
+    assert "another length" not in inputs(spec("x", "FP32", 3), *usual).said
+    assert inputs(spec("x", "FP32", 3), usual[0], odd[0]).value is None
+    assert inputs(spec("x", "FP32", None), *usual, *odd).value == "x"
+
+
 def test_a_few_texts_are_names_with_numbers_to_confirm() -> None:
     """The records cannot say which number the training gave each."""
     entry = inputs(spec("x", "INT64"), *[{"x": name} for name in ("web", "app", "web", "app")])
