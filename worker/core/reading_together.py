@@ -17,16 +17,19 @@ Read = Callable[[Sequence[Record]], Reading]
 
 
 def read_together(read: Read, by_partition: Sequence[Sequence[Record]]) -> Sequence[Reading]:
-    """The reading of each partition's records."""
-    if len(by_partition) > 1:
-        reading = read(list(chain.from_iterable(by_partition)))
-        if reading.waiting is None:
-            return parted(reading, list(map(len, by_partition)))
-    return list(map(read, by_partition))
+    """The reading of each partition's records. One that waits for a schema holds back its own partition alone."""
+    if len(by_partition) == 1:
+        return [read(by_partition[0])]
+    readings: list[Reading] = []
+    while len(readings) < len(by_partition):
+        rest = by_partition[len(readings) :]
+        reading = read(list(chain.from_iterable(rest)))
+        readings += parted(reading, list(map(len, rest)))
+    return readings
 
 
 def parted(reading: Reading, counts: Sequence[int]) -> Sequence[Reading]:
-    """The readings of so many records each, which follow one another in this one. None of them waits."""
+    """The readings of so many records each, which follow one another in this one; none after the one that waits."""
     bounds = list(accumulate(counts, initial=0))
     chunks: list[list[Chunk]] = [[] for _ in counts]
     rejections: list[list[tuple[int, Rejection]]] = [[] for _ in counts]
@@ -44,4 +47,8 @@ def parted(reading: Reading, counts: Sequence[int]) -> Sequence[Reading]:
     for index, rejection in reading.rejections:
         part = bisect_right(bounds, index) - 1
         rejections[part].append((index - bounds[part], rejection))
-    return list(map(Reading, chunks, rejections))
+    readings = list(map(Reading, chunks, rejections))
+    if (waiting := reading.waiting) is None:
+        return readings
+    part = bisect_right(bounds, waiting.at) - 1
+    return [*readings[:part], readings[part]._replace(waiting=waiting._replace(at=waiting.at - bounds[part]))]

@@ -28,9 +28,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.ordering.ledger import Answered, Place
+from worker.core.ordering.ledger import Answered, Place, Places
 from worker.core.records import Array, ModelKey, Partition, Rejection, nothing_owed
 from worker.core.tensors.stacking import Split, each_alone, halve, parted, reject
+from worker.core.writing_together import write_together
 from worker.loop.conduct import Parts
 
 # Failures in a row before the device is probed, which costs one run of the warm-up batch. One bad request in a batch of
@@ -186,13 +187,14 @@ class Outcomes:
 
     def _written(self, predicted: Sequence[Prediction]) -> Sequence[Answered]:
         """The answers. A record whose partition was forgotten while it ran gets none: its next owner answers it."""
-        answers: list[Answered] = []
-        for prediction in predicted:
-            places = prediction.chunk.places
-            assert places is not None
-            if self._ledger.knows(places):
-                answers.append((places, prediction.chunk.at, self._codec.write(prediction)))
-        return answers
+        known = [(each, places) for each in predicted if (places := self._known(each.chunk)) is not None]
+        written = write_together(self._codec.write, [prediction for prediction, _ in known])
+        return [(places, each.chunk.at, answers) for (each, places), answers in zip(known, written, strict=True)]
+
+    def _known(self, chunk: Chunk) -> Places | None:
+        """The places of a chunk; None if its partition was forgotten."""
+        assert chunk.places is not None
+        return chunk.places if self._ledger.knows(chunk.places) else None
 
     def _parted(self, finished: Finished, failure: RunFailure, now: float) -> Sequence[Batch]:
         """Refuse the records of faulty rows, and answer those with results. Returns what runs again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -23,8 +25,9 @@ from tests.unit.codecs.builders import (
     rejection,
     request,
 )
+from worker.core.chunk import Prediction
 from worker.core.failures import Code
-from worker.core.records import Record
+from worker.core.records import Partition, Record
 
 TWO = np.array([[1, 2]], "<f4")
 
@@ -128,6 +131,23 @@ def test_a_value_at_the_limit_is_taken() -> None:
     assert [len(chunk) for chunk in codec.read([whole] * 8).chunks] == [8]
     assert not codec.read([over] * 8).chunks
     assert [len(chunk) for chunk in codec.read([over, whole] * 4).chunks] == [4]
+
+
+@pytest.mark.parametrize("ids", [(), (("request-id", b"r"),)])
+def test_answers_of_several_partitions_that_are_written_together_name_their_own(
+    ids: Sequence[tuple[str, bytes]],
+) -> None:
+    """Each says its source, and goes back to the partition of that; with ids in the headers, too."""
+    places = [(0, 7), (0, 8), (3, 5)]
+    given = [rows(*ids)._replace(partition=Partition("requests", number), offset=offset) for number, offset in places]
+    codec = codecs()
+    (both,) = codec.read(given).chunks
+
+    answers = codec.messages(codec.write(Prediction(both, [np.zeros((3, 2), "<f4")])))
+
+    sources = [dict(headers or ())["source"] for _, _, _, headers, _, _ in answers]
+    assert sources == [f"requests/{number}/{offset}".encode() for number, offset in places]
+    assert [answer[4] for answer in answers] == [number for number, _ in places]
 
 
 def test_a_null_value_may_be_skipped() -> None:

@@ -18,20 +18,23 @@ FORMS = (ReplyForm("a"), ReplyForm("b"))
 
 
 class Reader:
-    """Rejects a record whose value is "no", and has a chunk for each other value. It notes how many it was given."""
+    """Rejects a record whose value is "no", and has a chunk for each other value; from "wait" on it reads nothing.
 
-    def __init__(self, waits_at: int | None = None) -> None:
-        self.waits_at = waits_at
+    It notes how many records it was given.
+    """
+
+    def __init__(self) -> None:
         self.given: list[int] = []
 
     def read(self, records: Sequence[Record]) -> Reading:
         self.given.append(len(records))
+        values = [each.value for each in records]
+        waiting = Waiting(values.index(b"wait"), 1) if b"wait" in values else None
         by_value: dict[bytes | None, list[int]] = {}
-        for at, each in enumerate(records):
-            by_value.setdefault(each.value, []).append(at)
+        for at, value in enumerate(values if waiting is None else values[: waiting.at]):
+            by_value.setdefault(value, []).append(at)
         bad = by_value.pop(b"no", [])
         rejections = [(at, Rejection(records[at], Code.INVALID_ARGUMENT, "no", FORMS[0])) for at in bad]
-        waiting = None if self.waits_at is None else Waiting(self.waits_at, 1)
         return Reading([_chunk(records, at) for at in by_value.values()], rejections, waiting)
 
 
@@ -42,9 +45,10 @@ def _chunk(records: Sequence[Record], at: Sequence[int]) -> Chunk:
 
 
 def given(partition: Partition, values: str, first: int = 0) -> list[Record]:
-    """Records from this offset on, each with a letter as its value; "x" is wrong."""
+    """Records from this offset on, each with a letter as its value; "x" is wrong, and "w" waits."""
+    odd = {"x": b"no", "w": b"wait"}
     return [
-        record(first + at, partition=partition, value=b"no" if letter == "x" else letter.encode())
+        record(first + at, partition=partition, value=odd.get(letter, letter.encode()))
         for at, letter in enumerate(values)
     ]
 
@@ -72,13 +76,24 @@ def test_each_partition_has_its_own_chunks_and_rejections(values: tuple[str, ...
     assert shown(readings) == shown([Reader().read(each) for each in by_partition])
 
 
-def test_a_partition_whose_records_wait_does_not_hold_back_the_others() -> None:
-    """Where one waits for a schema, each partition is read by itself."""
-    by_partition = [given(P0, "a"), given(P1, "ab")]
-    reader = Reader(waits_at=1)
+@pytest.mark.parametrize(
+    ("values", "calls"),
+    [
+        (("aw", "ab", "x"), [5, 3]),
+        (("a", "xwa", "b"), [5, 1]),
+        (("w", "w", "aw"), [4, 3, 2]),
+        (("a", "b", "aaw"), [5]),
+    ],
+)
+def test_a_record_that_waits_holds_back_its_own_partition_alone(values: tuple[str, ...], calls: list[int]) -> None:
+    """No record is read twice: the partitions behind it are read by another call."""
+    by_partition = [given(at, some) for at, some in zip((P0, P1, Q0), values, strict=True)]
+    reader = Reader()
 
-    assert len(read_together(reader.read, by_partition)) == 2
-    assert reader.given == [3, 1, 2]
+    readings = read_together(reader.read, by_partition)
+
+    assert reader.given == calls
+    assert shown(readings) == shown([Reader().read(each) for each in by_partition])
 
 
 def test_one_partition_is_read_as_it_is() -> None:
