@@ -122,16 +122,17 @@ def _with_schemas(  # what `record_parts` has
     assert settings.registry is not None
     registry = Registry(settings.registry)
     closing.callback(registry.close, GIVE_UP_TIMEOUT)
-    newest = [registry.newest(f"{topic}-value") for topic in settings.kafka.request_topics]
+    own = settings.registry.subject
+    subjects = [f"{topic}-value" for topic in settings.kafka.request_topics] if own is None else [own]
+    newest = [registry.newest(subject) for subject in subjects]
     if records.answer_encoding == "json":
         mapping = _mapping(records, settings.model, signature, skips_null=skips_null)
         return _parts(registry, mapping, forms_of(mapping))
     record = next((schema for schema in newest if schema is not None), None)
     if record is None:
-        subjects = ", ".join(f"{topic}-value" for topic in settings.kafka.request_topics)
         raise BadConfiguration(
-            f"WORKER_RECORDS__ENCODING: the registry has no schema of {subjects}, by which the answers' schema is "
-            "made; register the records' schema, as their producer does"
+            f"WORKER_REGISTRY__SUBJECT: the registry has no schema of {', '.join(subjects)}, by which the answers' "
+            "schema is made; name the subject that the records' producer registers, or register their schema"
         )
     if records.answer.get(KEEP) == ALL and records.envelope is not None:
         raise BadConfiguration(

@@ -104,7 +104,10 @@ class Codec(Protocol):
     """The wire contract: reads records, and writes answers. Raises nothing for bad input."""
 
     def read(self, records: Sequence[Record]) -> Reading:
-        """Decode and judge records of one partition, at least one, in order, up to one whose schema is not here."""
+        """Decode and judge records, at least one, in order, up to one whose schema is not here.
+
+        A chunk of records of several partitions must be parted before it goes on (`core/reading_together.py`).
+        """
 
     def write(self, prediction: Prediction) -> Sequence[Answer]:
         """The answers to a chunk that the model answered, by index. One that cannot be written is a rejection."""

@@ -22,7 +22,8 @@ from tests.faults.history import History
 from tests.kafka.replica import Held, Replica
 
 READY_WITHIN = 120.0  # seconds: two cores may have much else to do
-ENDED_WITHIN = 23.5  # 20 s for the drain, 3 s to leave, and a look of the watchdog
+DRAIN, USUAL_DRAIN = "DELIVERY__DRAIN_TIMEOUT_S", "20"
+LEFT_WITHIN = 3.5  # after the drain: 3 s to leave, and a look of the watchdog
 MOST_DEATHS = 5  # before a replica is ready; after that it never will be
 MEASURE_EVERY = 5.0  # seconds
 SPARED = 1  # slots
@@ -60,6 +61,7 @@ class Fleet:
         self.broken: list[str] = []  # unasked or wrong exits
         self.exits: Counter[int] = Counter()  # codes of exits that were asked for
         self._settings = settings
+        self._ended_within = float(settings.get(DRAIN, USUAL_DRAIN)) + LEFT_WITHIN
         self._size = size
         self._folder = folder
         self._history = history
@@ -134,9 +136,9 @@ class Fleet:
         began = time.monotonic()
         replica.terminate()
         try:
-            code = replica.exit_code(ENDED_WITHIN)
+            code = replica.exit_code(self._ended_within)
         except AssertionError:
-            self.note_broken(f"{replica.name} still runs {ENDED_WITHIN:.0f} s after SIGTERM")
+            self.note_broken(f"{replica.name} still runs {self._ended_within:.0f} s after SIGTERM")
             replica.kill()
             return
         self.exits[code] += 1

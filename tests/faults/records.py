@@ -23,8 +23,9 @@ UNREADABLE = (
     Poison(None, None, "INVALID_ARGUMENT"),
     Poison(None, b"[" * 10_000, "INVALID_ARGUMENT"),
 )
-# A function hangs for so long until its process is killed; a busy machine needs seconds for nothing.
-RUN_TIMEOUT_S = 5
+# A function hangs for so long until its process is killed; a busy machine needs seconds for nothing. A stop may have to
+# wait for several such ends.
+RUN_TIMEOUT_S, DRAIN_TIMEOUT_S = 5, 90
 # The harms that end a process are rare: each costs two starts of the model.
 HARMS_APART = 30
 
@@ -104,6 +105,7 @@ FUNCTIONS = Form(
         **COMMON,
         "RECORDS__FUNCTIONS": str(Path(hostile.__file__).with_name("mixed_functions.py")),
         "MODEL__RUN_TIMEOUT_S": str(RUN_TIMEOUT_S),
+        "DELIVERY__DRAIN_TIMEOUT_S": str(DRAIN_TIMEOUT_S),
     },
     several=1,
     passed_over=json.dumps(OTHER_KIND).encode(),

@@ -135,8 +135,9 @@ def work(shown: Served) -> None:
     for reason in ClosedBy:
         shown.events.batch_closed(batch(10, reason), 0.01)
     shown.events.batch_ran(10, 0.2, None)
-    shown.events.taken(100)
-    shown.events.settled({time.monotonic() - 0.02: 90, time.monotonic() - 2.0: 10}, time.monotonic())
+    shown.events.taken(110)
+    shown.events.unanswered(10)
+    shown.events.settled({time.monotonic() - 0.02: 100, time.monotonic() - 2.0: 10}, time.monotonic())
     reject(shown.events, 7, f"expected {MARKUP}, got 'a secret'")
     shown.turn()
 
@@ -195,10 +196,22 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         browser.wait(lambda: browser.text("#phase") == "Reading states back", "it restores")
         assert "2 partitions, about 45,000 records to go" in browser.text("#state")
 
-        shown.states.restoring = 0
+        shown.states.restoring, shown.worker.running_since = 0, time.monotonic() - 60.0
+
+        def hangs() -> bool:
+            shown.turn()
+            return browser.text("#verdict") == "One run has gone on for 1 min, and nothing is answered meanwhile."
+
+        browser.wait(hangs, "a run hangs")
+
+        shown.worker.running_since = None
         shown.events.waits_for_schema(Partition("payments.requests.v2", 0), "17", "connection refused")
+        shown.worker.registry_away_since = time.monotonic() - 90.0
         shown.turn()
-        browser.wait(lambda: "partitions: 1" in browser.text("#setup"), "a partition waits for a schema")
+        browser.wait(lambda: "schema comes: 1 of 31" in browser.text("#verdict"), "a partition waits for a schema")
+        assert "the registry has not answered for " in browser.text("#verdict")
+        assert "no answer for 2 min" in browser.text("#setup")
+        seen(browser, "waits-for-schema")
 
         shown.events.consumer_seen(0, {Partition("payments.requests.v2", 0): Standing(0, 3)})
         shown.turn()

@@ -46,9 +46,10 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 NEVER_FENCED: Mapping[str, str] = {"broker.session.timeout.ms": "60000"}
 
 # Seconds of silence after which a broker with `FORGETFUL` has forgotten a transactional id, with a margin.
-FORGOTTEN_AFTER = 1.5
+# After failures in a row a worker pauses for up to 5 s: brokers that forget sooner then refuse each transaction.
+FORGOTTEN_AFTER = 6.5
 FORGETFUL: Mapping[str, str] = {
-    "transactional.id.expiration.ms": "1000",
+    "transactional.id.expiration.ms": "6000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "250",
 }
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, record_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.kafka.apicurio import Apicurio
-from tests.kafka.cluster import Cluster, Sent
+from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.record_scene import LABELS, WEIGHTS, RecordScene, settings_of
 
 Fields = Mapping[str, Any]
@@ -148,6 +148,46 @@ def test_records_of_every_version_of_their_schema_are_answered_in_avro(
         assert "ends too early" in error.pop("error")
         assert set(error.values()) == {None}
         scene.expect_kept()
+
+
+def test_a_topic_of_several_kinds_has_the_subject_that_is_named(
+    kafka: Cluster, registry: Apicurio, theirs: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    """Its producers name subjects by their records, so there is none of the topic. Other kinds are passed over."""
+    kind = fresh("Payment").replace("-", "_")
+    of_record = {"subject.name.strategy": record_subject_name_strategy}
+    payments, refunds = [
+        AvroSerializer(
+            theirs, json.dumps({"type": "record", "name": name, "namespace": "shop", "fields": fields}), conf=of_record
+        )
+        for name, fields in (
+            (kind, json.loads(VERSIONS[0][0])["fields"]),
+            (f"{kind}Refund", [{"name": "id", "type": "long"}]),
+        )
+    ]
+    settings = {**settings_of(**MAPPING, only={"channel": ["WEB", "APP"]}), "REGISTRY__URL": registry.url}
+    named = {"REGISTRY__SUBJECT": f"shop.{kind}"}
+    with RecordScene(kafka, tmp_path, {**settings, **named}, is_owed=lambda sent: sent.key == b"payment") as scene:
+        context = SerializationContext(scene.topic, MessageField.VALUE)
+        sent = [
+            each
+            for number in range(20)
+            for each in (
+                Sent(b"payment", payments(payment(number), context)),
+                Sent(b"refund", refunds({"id": number}, context)),
+            )
+        ]
+        scene.replica()
+        places = scene.publish_in_order(sent)[::2]
+
+        answers = scene.by_source()
+
+        read = AvroDeserializer(theirs)
+        answered = SerializationContext(scene.response_topic, MessageField.VALUE)
+        for number, at in enumerate(places):
+            expect_fields(read(answers[at].value, answered), {**right_answer(number), "error": None})
+        scene.expect_kept()
+        assert f"{scene.topic}-value" not in theirs.get_subjects()
 
 
 def test_answers_to_avro_may_be_json_and_made_by_a_function(

@@ -40,7 +40,7 @@ class RequestReader:
         self._encodings = Encodings(signatures, wire)
 
     def read(self, records: Sequence[Record]) -> Reading:
-        """Read records of one partition, in order, at least one: their chunks, and the rejections of others by index.
+        """Read records, in order, at least one: their chunks, and the rejections of others by index.
 
         A chunk has all records of its kind in one encoding. Where the model has state it has only neighbours, so that
         order holds.

@@ -169,7 +169,7 @@ class Waiting(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Records of one partition, read: chunks of good ones, and rejections by their index.
+    """Records that were read: chunks of good ones, and rejections by their index.
 
     `waiting` None: all records are read, which is nearly always so.
     """

@@ -9,13 +9,14 @@ all classes in one order, and no answer can hold one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from worker.inference.model_file import LOCATION, LoadableModel, small_content
 from worker.inference.onnx_fields import Graph, Model, Node, fields_of, texts_of, with_graph
 from worker.inference.protobuf_fields import WireField, fields, message, number
 
 _FLOAT = 1  # the type of all that it takes
+_LABELS = (8, 9)  # the fields of an attribute with whole numbers, one each, and with texts
 
 
 def without_zip_maps(loadable: LoadableModel) -> LoadableModel:
@@ -42,7 +43,7 @@ def _changed(graph: Sequence[WireField]) -> Sequence[bytes | memoryview]:
     """The fields of the graph; empty if it has no such node."""
     nodes = {at: list(fields(each.content)) for at, each in enumerate(graph) if each.number == Graph.NODE}
     zipped = {at: node for at, node in nodes.items() if texts_of(node, Node.OPERATOR) == ["ZipMap"]}
-    names = {name for node in zipped.values() for name in texts_of(node, Node.OUTPUT)}
+    names = {name: _classes(node) for node in zipped.values() for name in texts_of(node, Node.OUTPUT)}
     if not zipped:
         return ()
     return [
@@ -56,9 +57,16 @@ def _identity(node: Sequence[WireField]) -> bytes:
     return message(Graph.NODE, *kept, message(Node.OPERATOR, "Identity"))
 
 
-def _output(output: WireField, names: set[str]) -> bytes | memoryview:
-    """The output, as a tensor of any shape if it has one of these names."""
+def _classes(node: Sequence[WireField]) -> int:
+    """The number of the classes that it names."""
+    attributes = [list(fields(each.content)) for each in fields_of(node, Node.ATTRIBUTE)]
+    return sum(each.number in _LABELS for attribute in attributes for each in attribute)
+
+
+def _output(output: WireField, names: Mapping[str, int]) -> bytes | memoryview:
+    """The output, as a tensor of any number of rows if it has one of these names, with a column for each class."""
     [name] = texts_of(fields(output.content), 1)
     if name not in names:
         return output.whole
-    return message(Graph.OUTPUT, message(1, name), message(2, message(1, number(1, _FLOAT))))
+    shape = message(2, message(1), message(1, number(1, names[name])))
+    return message(Graph.OUTPUT, message(1, name), message(2, message(1, number(1, _FLOAT), shape)))

@@ -20,6 +20,7 @@ from operator import itemgetter
 
 from worker.core.chunk import Chunk, Reading, Waiting
 from worker.core.ordering.ledger import Place, Places
+from worker.core.reading_together import read_together
 from worker.core.records import Partition, Record, Rejection
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
@@ -70,8 +71,8 @@ class Admission:
             records = self._held.sift(records)
         self._states.take_back(records)
         rows, size = self._ledger.rows, self._ledger.size
-        by_partition = [list(neighbours) for _, neighbours in groupby(records, _PARTITION)]
-        readings = list(map(self._codec.read, by_partition))
+        by_partition = _by_partition(records)
+        readings = read_together(self._codec.read, by_partition)
         if not self._first.is_over:
             self._outcomes.refuse(self._first.read(has_request=any(reading.chunks for reading in readings)))
         taken = sum([self._hand_on(*each, now) for each in zip(by_partition, readings, strict=True)])
@@ -178,6 +179,14 @@ class Admission:
             return longest
         wait = min(dues) - now
         return 0.0 if wait <= 0 else min(longest, max(SHORTEST_WAIT, wait))
+
+
+def _by_partition(records: Sequence[Record]) -> list[list[Record]]:
+    """The records of each partition, in order."""
+    found: dict[Partition, list[Record]] = {}
+    for partition, neighbours in groupby(records, _PARTITION):
+        found.setdefault(partition, []).extend(neighbours)
+    return list(found.values())
 
 
 def _weights(

@@ -16,6 +16,9 @@ with warnings.catch_warnings():
         """The schema registry of the records, with RECORDS__ENCODING=registry."""
 
         url: Page = Field(description="Address of the schema registry: `https://registry:8081`.")
+        subject: Text | None = Field(
+            None, description="Subject of the records' schema where it is not `TOPIC-value`: `shop.Payment`."
+        )
         register: bool = Field(True, description="Register the schema of the answers; `false`: it must be there.")
         username: Text | None = Field(None, description="Basic login: the user, or the API key.")
         password: SecretStr | None = Field(None, description="Basic login: the password.")

@@ -148,6 +148,7 @@ class Pages:
             "model": _model(snapshot),
             "linger": number(metrics.LINGER),
             "taken": number(metrics.RECORDS_TAKEN),
+            "passed_over": number(metrics.RECORDS_PASSED_OVER),
             "settled": number(metrics.RECORDS_SETTLED),
             "latency": {
                 "bounds": metrics.END_TO_END.bounds,

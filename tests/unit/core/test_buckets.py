@@ -51,7 +51,10 @@ def test_inputs_that_share_an_axis_must_be_equally_long() -> None:
 
 def test_an_axis_leaves_the_others_alone() -> None:
     """Two axes of one input have separate boundaries."""
-    image = Buckets((Axis("height", (10, 20), {Spot(0, 1): 0}), Axis("width", (5, 50), {Spot(0, 2): 7})), [spec()])
+    image = Buckets(
+        (Axis("height", (10, 20), {Spot(0, 1): 0}), Axis("width", (5, 50), {Spot(0, 2): 7})),
+        [spec(dims=(3, None, None))],
+    )
 
     assert image.padded(((3, 11, 4),)) == ((3, 20, 5),)
     assert image.label(((3, 20, 5),)) == "20x5"

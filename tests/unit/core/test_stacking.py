@@ -13,8 +13,7 @@ from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stac
 from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, cut
 from worker.core.failures import Code, RowFault, RunFailure, failure_of_rows
 from worker.core.records import Array, ClosedBy
-from worker.core.tensors.many_inputs import MANY
-from worker.core.tensors.stacking import VALUE_NOT_TAKEN, Split, Stacker, halve, parted, reject
+from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, parted, reject
 
 
 def answer(piece: Chunk, *values: float) -> Prediction:

@@ -41,6 +41,18 @@ def test_probabilities_come_as_a_tensor(classes: list[object], tmp_path: Path) -
             assert np.array_equal(session.run([name], {"X": X}, None)[0], own)
 
 
+@pytest.mark.parametrize("labels", ["classlabels_int64s = [4, 7]", 'classlabels_strings = ["ok", "fraud"]'])
+def test_the_number_of_classes_is_known_before_a_run(labels: str) -> None:
+    """Even where the nodes before do not say it, as in exports of LightGBM and CatBoost."""
+    key = "int64" if "int64s" in labels else "string"
+    text = f"first, places = TopK<axis = 1>(x, two) y = ai.onnx.ml.ZipMap<{labels}>(first)"
+    held = models.model(f"float[batch, 4] x, int64[1] two => seq(map({key}, float)) y", text)
+
+    [output] = opened(held).get_outputs()
+
+    assert output.shape[1:] == [2]
+
+
 def test_a_model_that_only_tells_of_such_a_node_stays_as_it_is() -> None:
     """In its documentation, for example."""
     held = onnx.load_from_string(models.identity("FP32"))

@@ -87,6 +87,7 @@ def test_there_is_an_answer_before_there_is_anything_to_say() -> None:
 def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
     """The page takes the difference of two answers."""
     shown.events.taken(5)
+    shown.events.unanswered(1)
     shown.events.batch_closed(batch(16, ClosedBy.LINGER), 0.001)
     shown.events.batch_ran(16, 0.25, None)
     shown.events.settled({shown.now - 0.5: 4}, shown.now)
@@ -94,7 +95,7 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
 
     said = shown.status
 
-    assert (said["at"], said["taken"], said["settled"]) == (shown.now, 5, 4)
+    assert (said["at"], said["taken"], said["passed_over"], said["settled"]) == (shown.now, 5, 1, 4)
     assert {"by": "linger", "batches": 1, "rows": 16} in said["batches"]
     assert len(said["batches"]) == len(ClosedBy)
     assert (said["most_rows"], said["inference"]) == (32, 0.25)

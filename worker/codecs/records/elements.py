@@ -6,6 +6,7 @@ numpy, and for each value only if the column has a wrong one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
@@ -38,6 +39,9 @@ _INSTANT_OR_DAY = Annotated[
 ]
 # A text in the grammar of decimals. Python takes more for one: 1_000, full-width digits, " 1" and nan.
 _DECIMAL = Annotated[str, Meta(extra_json_schema={"pattern": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"})]
+# As the JSON of Protobuf has whole numbers of 64 bits.
+_OF_WHOLES = r"[+-]?[0-9]{1,20}"
+_WHOLE_TEXT = Annotated[str, Meta(extra_json_schema={"pattern": f"^{_OF_WHOLES}$"})]
 _OF_DECIMALS = b"0123456789+-.eE"
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)  # the instants that have parts
 _EXACT = 2**53  # a whole number up to this is exact in FP64
@@ -69,11 +73,11 @@ class Element:
 
     @property
     def is_plain(self) -> bool:
-        """True if its elements are the numbers of the record as they are."""
-        return self._array in (self._floats, self._plain)
+        """True if its elements are the values of the record as they are."""
+        return self._array in (self._floats, self._plain, self._texts)
 
     def together(self, columns: Sequence[Values]) -> Array | None:
-        """The elements of columns of this datatype, of shape (columns, n); None if a value is wrong. All are plain.
+        """The elements of columns of this datatype, of shape (columns, n ≥ 1); None if a value is wrong. All are plain.
 
         500 columns of 64 numbers take 0.9 ms, and 6 ms one by one (2026-11).
         """
@@ -101,8 +105,8 @@ class Element:
         match source.conversion:
             case None:
                 return self._texts if spec.is_text else self._floats if spec.is_float else self._plain
-            case "decimal" if spec.is_float:
-                return self._decimals
+            case "decimal" if spec.is_float or (spec.dtype.kind in "iu" and source.scale is None):
+                return self._decimals if spec.is_float else self._wholes
             case "boolean" if not spec.is_text:
                 return self._plain
             case _ if source.is_instant and spec.dtype.kind in "iuf":
@@ -115,7 +119,8 @@ class Element:
         if source.names is not None:
             return str
         if source.conversion == DECIMAL:
-            return _DECIMAL | _number(spec)
+            number = _DECIMAL | _number(spec) if spec.is_float else _WHOLE_TEXT | _whole(spec)
+            return number if source.scale is None else bytes
         if source.conversion == BOOLEAN or spec.dtype.kind == "b":
             return bool
         if source.is_instant:
@@ -158,7 +163,8 @@ class Element:
         if source.is_instant:
             return _INSTANT if self._is_dated else f"a number of {source.epoch} since 1970"
         if source.conversion == DECIMAL:
-            return f"{spec.values}, or a text such as 1.10"
+            form = f"a text such as {'1.10' if spec.is_float else '110'}"
+            return f"{spec.values}, or {form if source.scale is None else 'the digits of a decimal in base64'}"
         return "true or false" if self.type is bool else spec.values
 
     def _texts(self, values: Values, _: Faults) -> Array:
@@ -188,12 +194,18 @@ class Element:
         return narrow
 
     def _decimals(self, values: Values, faults: Faults) -> Array:
-        numbers = np.array([np.nan if value is None else _decimal(value) for value in values])
+        scale = self.source.scale
+        numbers = np.array([np.nan if value is None else _decimal(value, scale) for value in values])
         if not np.isfinite(numbers).all():
             for at in np.flatnonzero(~np.isfinite(numbers)).tolist():
                 if values[at] is not None:
                     faults[at] = self.expected
         return self._narrow(numbers, faults)
+
+    def _wholes(self, values: Values, faults: Faults) -> Array:
+        wrong = {at for at, value in enumerate(values) if isinstance(value, str) and not _is_whole(value)}
+        faults.update(dict.fromkeys(wrong, self.expected))
+        return self._plain([0 if at in wrong else int(value) for at, value in enumerate(values)], faults)
 
     def _named(self, values: Values, faults: Faults) -> Array:
         names = self.source.names
@@ -236,14 +248,20 @@ class Element:
         return list(map(_with_time, read))
 
 
-def _decimal(value: float | str) -> float:
-    """The number that this is, or that a text says; NaN for any other text."""
-    if not isinstance(value, str):
-        return value
+def _decimal(value: float | str | bytes, scale: int | None) -> float:
+    """The number that this is, that a text says, or that the bytes are the digits of; NaN for any others."""
     try:
+        if isinstance(value, bytes):
+            return int.from_bytes(value, "big", signed=True) / 10 ** (scale or 0) if value else np.nan
+        if not isinstance(value, str):
+            return value
         return np.nan if value.encode(errors="replace").translate(None, _OF_DECIMALS) else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return np.nan
+
+
+def _is_whole(text: str) -> bool:
+    return re.fullmatch(_OF_WHOLES, text) is not None
 
 
 def _with_time(found: date | None) -> date | None:

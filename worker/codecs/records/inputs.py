@@ -21,7 +21,7 @@ import numpy as np
 
 from worker.codecs.records.elements import Element, Faults
 from worker.codecs.records.paths import EACH, Path
-from worker.codecs.records.projection import Column, Wish
+from worker.codecs.records.projection import REQUIRED, Column, Wish
 from worker.codecs.records.sources import Constant, Entry, Source, Vector
 from worker.core.block import Block
 from worker.core.failures import BadConfiguration
@@ -137,7 +137,7 @@ class Fields(Input):
         super().__init__(spec)
         self._elements = elements
         dims = spec.dims if width is None else (width,)
-        self._dims = tuple([dim or 1 for dim in dims])
+        self.dims = tuple([dim or 1 for dim in dims])
 
     @property
     def wishes(self) -> Sequence[Wish]:
@@ -145,12 +145,8 @@ class Fields(Input):
 
     @property
     def plain(self) -> Element | None:
-        """Its element, if that is one number of the record as it is; else None."""
+        """Its element, if that is one value of the record as it is; else None."""
         return self._elements[0] if len(self._elements) == 1 and self._elements[0].is_plain else None
-
-    def made_of(self, elements: Array) -> Made:
-        """The tensors of records with one such element each."""
-        return Made(Block(elements), self._dims)
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         owners: Array | None = None
@@ -161,8 +157,8 @@ class Fields(Input):
             ]
         whole = _side_by_side(self._elements, columns, owners, faults)
         if counts is None:
-            return self.made_of(whole)
-        return Made(_cut(self.spec, whole, counts, len(columns)), self._dims)
+            return Made(Block(whole), self.dims)
+        return Made(_cut(self.spec, whole, counts, len(columns)), self.dims)
 
 
 class Items(Input):
@@ -175,12 +171,15 @@ class Items(Input):
         if len(spec.dims) != 1 + len(self._width):
             raise BadConfiguration(f"{where}: an array of any length is one dimension, and the model takes {spec}")
         self._length = spec.dims[0]
+        self._fills = self._length is None and all(map(_fills, elements))
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        return [element.wish._replace(length=self._length) for element in self._elements]
+        return [element.wish._replace(length=self._length, fills=self._fills) for element in self._elements]
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
+        if self._fills:
+            columns = list(map(_filled, columns))
         lengths = list(map(len, columns[0]))
         for at, length in enumerate(lengths):
             if not length or length != (self._length or length):
@@ -203,15 +202,15 @@ class Nested(Input):
         super().__init__(spec)
         self._element = element
         self._blank = tuple([dim or 1 for dim in spec.dims])
+        self._fills = spec.dims == (None,) and _fills(element)
 
     @property
     def wishes(self) -> Sequence[Wish]:
-        path, wanted, _, _, names, _ = self._element.wish
-        if self._element.may_miss:
-            wanted |= None
+        wish = self._element.wish
+        wanted = wish.type | None if self._element.may_miss else wish.type
         for _ in self.spec.dims:
             wanted = list[wanted]  # type: ignore[valid-type]  # made at run time
-        return [Wish(path, wanted, dims=self.spec.dims, names=names)]
+        return [wish._replace(type=wanted, default=None if self._fills else REQUIRED, dims=self.spec.dims)]
 
     def make(self, columns: Sequence[Column], counts: Counts, count: int, faults: Faults) -> Made:
         path = self._element.source.path
@@ -220,6 +219,8 @@ class Nested(Input):
             elements = [prod(shape) for shape in once.dims]  # type: ignore[arg-type]  # a tuple for each
             return Made(_repeated(once.tensors, elements, counts, path, faults), once.dims)
         rows = columns[0] if counts is None else _by_row(self._element, columns[0], counts)
+        if self._fills:
+            rows = _filled(rows)
         owners = np.repeat(np.arange(count), counts or 1).tolist()
         unfolded = [_unfolded(value, self.spec.dims) for value in rows]
         for owner, found in zip(owners, unfolded, strict=True):
@@ -240,6 +241,16 @@ class Nested(Input):
         of_records = [sum(sizes[start:stop]) for start, stop in bounds]
         of_rows = [shapes[start] if start < stop else self._blank for start, stop in bounds]
         return Made(_cut(self.spec, whole, of_records, 1), of_rows)
+
+
+def _fills(element: Element) -> bool:
+    """True if the entry has a default. One of the model is as long as the other inputs, and so fills nothing here."""
+    return element.fill is not None and element.spec.default is None
+
+
+def _filled(column: Column) -> Column:
+    """These arrays of any length, with one missing element in the place of none."""
+    return [array or [None] for array in column]
 
 
 def _repeated(

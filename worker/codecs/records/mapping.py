@@ -237,14 +237,13 @@ class RecordMapping:
         for path in self._added:
             for at in [at for at, found in enumerate(next(rest)) if found is not msgspec.UNSET]:
                 wrong.setdefault(at, f"{path}: the record has this field, and the answer adds it")
-        made = self._all_inputs.make(rest, rows, len(good), wrong)
+        made = self._all_inputs.make(list(rest), rows, len(good), wrong)
         if self._keeps_all:
             own = values if len(good) == len(values) else _picked(values, good)
             kept = list(map(bytes, own)) if self._is_json else own
         elif kept is not None:
             kept = list(zip(*kept, strict=True))
-        tensors, dims = [each.tensors for each in made], [each.dims for each in made]
-        return Mapped(good, tensors, dims, rows, kept, keys, {}, ()), wrong
+        return Mapped(good, made.tensors, made.dims, rows, kept, keys, {}, ()), wrong
 
     def _row_counts(self, rows: Path, column: Column, wrong: Faults) -> list[int]:
         for at in [at for at, array in enumerate(column) if not array]:

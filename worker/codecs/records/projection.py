@@ -54,7 +54,7 @@ class Wish(NamedTuple):
     """One wanted field: its path, the type of its value, and what stands in the place of a missing one.
 
     With a default of None the value may be null, too. Those who publish may want to know an array's `dims`, the `names`
-    that alone are taken, and the `length` of the array that the path goes through.
+    that alone are taken, the `length` of the array that the path goes through, and that it may be empty (`fills`).
     """
 
     path: Path
@@ -63,6 +63,7 @@ class Wish(NamedTuple):
     dims: Sequence[int | None] = ()
     names: Collection[Any] = ()
     length: int | None = None
+    fills: bool = False
 
 
 class Projected(NamedTuple):
@@ -217,8 +218,11 @@ def _spread(node: _Node, objects: Column, columns: list[Column]) -> None:
     else:
         parts = zip(*map(astuple, objects), strict=True) if objects else [()] * len(node.steps)
         for inner, part in zip(node.steps.values(), parts, strict=True):
-            values: Column = part  # type: ignore[assignment]  # a tuple will do
-            if inner.wish is None and inner.is_optional and None in part:
+            if inner.wish is not None:
+                columns[inner.index] = part  # type: ignore[call-overload]  # a tuple will do
+                continue
+            values: Column = part  # type: ignore[assignment]  # likewise
+            if inner.is_optional and None in part:
                 nothing = inner.type()
                 values = [nothing if value is None else value for value in part]
             _spread(inner, values, columns)

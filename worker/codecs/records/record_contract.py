@@ -33,6 +33,11 @@ class _Place:
         is_wanted = bool(self.kinds) or any(wish.default is REQUIRED for wish in self.wishes)
         return is_wanted or EACH in self.steps or any(place.is_required for place in self.steps.values())
 
+    @property
+    def may_be_empty(self) -> bool:
+        """True if no wish needs an element of the array."""
+        return all(wish.fills for wish in self.wishes) and all(below.may_be_empty for below in self.steps.values())
+
 
 def record_schema(fields: Iterable[Wish]) -> Schema:
     """The schema of records with these fields. They may have any others, except those that the answer adds."""
@@ -57,7 +62,10 @@ def _schema(place: _Place) -> Schema | bool:
 def _below(place: _Place) -> Schema:
     """The schema that the steps make; empty without any."""
     if EACH in place.steps:
-        bounds = {"minItems": 1} if place.length is None else {"minItems": place.length, "maxItems": place.length}
+        least = place.length or int(not place.may_be_empty)
+        bounds = {"minItems": least} if least else {}
+        if place.length is not None:
+            bounds["maxItems"] = place.length
         return {"type": "array", **bounds, "items": _schema(place.steps[EACH])}
     if not place.steps:
         return {}

@@ -119,7 +119,7 @@ class RecordEncoding:
     def _rows(self, mapped: Mapped) -> Sequence[Rows | Fault]:
         """The rows of each good record, or why it has too many."""
         count = len(mapped.good)
-        if mapped.rows is None and all(isinstance(dims, tuple) for dims in mapped.dims):
+        if mapped.rows is None and list not in map(type, mapped.dims):
             return [self._taken(1, tuple(mapped.dims))] * count  # type: ignore[arg-type]  # all are tuples
         each = [repeat(dims, count) if isinstance(dims, tuple) else dims for dims in mapped.dims]
         return list(map(self._taken, mapped.rows or repeat(1), zip(*each, strict=True)))

@@ -28,6 +28,10 @@ ANSWER = "answer"
 class _EncodedPicture(Element):
     """A picture as its bytes, which in JSON are base64."""
 
+    @property
+    def is_plain(self) -> bool:
+        return False
+
     def _type(self) -> Any:
         return bytes
 

@@ -7,6 +7,7 @@
 | `{ value = 0.5 }`                                 | a constant |
 | `{ field = "amount", default = 0 }`               | a field that may be missing or null |
 | `{ field = "price", as = "decimal" }`             | a decimal, by value: a number, or a text such as `"1.10"` |
+| `{ field = "price", as = "decimal", scale = 2 }`  | a decimal as Connect writes it: its digits, in base64 |
 | `{ field = "created", as = "ms" }`                | an instant, in `d`, `s`, `ms` or `us` since 1970 |
 | `{ field = "created", as = "hour", epoch = "s" }` | a part of an instant in UTC, which is given in seconds |
 | `{ field = "is_new", as = "boolean" }`            | true and false as 1 and 0 |
@@ -27,7 +28,8 @@ DECIMAL, BOOLEAN = "decimal", "boolean"
 UNITS: Mapping[str, int] = {"d": 86_400_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 PARTS = ("year", "month", "day", "weekday", "hour", "minute", "second")
 CONVERSIONS = (DECIMAL, BOOLEAN, *UNITS, *PARTS)
-_KEYS = frozenset({"field", "default", "as", "epoch", "names"})
+_KEYS = frozenset({"field", "default", "as", "scale", "epoch", "names"})
+_HIGHEST_SCALE = 1_000  # more digits than any database takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Source:
     """One field as the source of an input's elements. `default` None: the field may not be missing.
 
     `conversion`: one of `CONVERSIONS`. `epoch`: the unit of an instant that is a number. `names`: the number of each
-    name.
+    name. `scale`: the digits behind the point of a decimal that comes as the bytes of its digits.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class Source:
     conversion: str | None = None
     epoch: str | None = None
     names: Mapping[str, int] | None = None
+    scale: int | None = None
 
     @property
     def is_instant(self) -> bool:
@@ -94,7 +97,7 @@ def source_of(where: str, given: object) -> Source:
         raise BadConfiguration(f"{where}: as must be one of {', '.join(CONVERSIONS)}")
     if epoch is None and path.steps == (TIMESTAMP,) and (conversion in UNITS or conversion in PARTS):
         epoch = "ms"  # as Kafka has it
-    source = Source(path, default, conversion, epoch, _names_of(where, given.get("names")))
+    source = Source(path, default, conversion, epoch, _names_of(where, given.get("names")), _scale_of(where, given))
     if epoch is not None and (epoch not in UNITS or not source.is_instant):
         raise BadConfiguration(
             f"{where}: epoch is d, s, ms or us, and goes with as = one of {', '.join([*UNITS, *PARTS])}"
@@ -112,6 +115,13 @@ def _names_of(where: str, given: object) -> Mapping[str, int] | None:
     if not isinstance(given, Mapping) or not given or not all(_is_name(*pair) for pair in given.items()):
         raise BadConfiguration(f"{where}: names must be a list of texts, or a table such as {{ web = 3, app = 4 }}")
     return dict(given)
+
+
+def _scale_of(where: str, given: Mapping[str, Any]) -> int | None:
+    scale = given.get("scale")
+    if scale is None or (type(scale) is int and 0 <= scale <= _HIGHEST_SCALE and given.get("as") == DECIMAL):
+        return scale
+    raise BadConfiguration(f"{where}: scale is a whole number up to {_HIGHEST_SCALE}, and goes with as = {DECIMAL!r}")
 
 
 def _is_name(name: object, number: object) -> bool:

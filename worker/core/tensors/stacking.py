@@ -17,14 +17,13 @@ import numpy as np
 from worker.core.chunk import Batch, Chunk, Prediction, Refused, cut, records_of, refusal, without
 from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import Array, ClosedBy
-from worker.core.tensors.many_inputs import MANY
 from worker.core.tensors.room import Rooms, own_room
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
 # For more than MANY tensors of fewer than SMALL elements in the mean, to check one copy of all is faster than to check
 # each: 500 tensors of 32 numbers take 0.3 ms, and 1.7 ms one by one (2026-11).
-SMALL = 1024
+MANY, SMALL = 16, 1024
 FEW = 10_000  # elements: 1.2 µs where `all` takes 2.4; from 50,000 on a search in bytes takes longer (2026-11)
 # The operator's own message follows it.
 VALUE_NOT_TAKEN = "the model does not take a value of this record"

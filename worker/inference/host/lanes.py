@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import ceil
 
 from worker.core.chunk import Batch, Finished
@@ -63,8 +62,7 @@ class _Run:
     is_spared: bool = False  # a host that ran it was killed from outside
     has_company: bool = False  # another may run beside it
     is_after_hang: bool = False  # its batch took too long
-    room: Array | None = None  # for the outputs
-    copies: Array | None = None  # of feeds that do not lie in the shared memory
+    room: Array | None = None  # for the outputs; before it lie copies of feeds that are not in the shared memory
 
 
 class HostLanes:
@@ -136,7 +134,11 @@ class HostLanes:
 
     @property
     def _is_awaited(self) -> bool:
-        return bool(self._given or self._waiting or self._alone or self._giving_way)
+        return bool(self._given) or self._has_waiting
+
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._waiting or self._alone or self._giving_way)
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others."""
@@ -190,7 +192,7 @@ class HostLanes:
         if self._held_up_since is not None and self._keeper.is_ready:
             now = self._clock()
             self._others_until, self._held_up_since = 2 * now - self._held_up_since, None
-        while self._keeper.is_ready and (run := self._next()) is not None:
+        while self._has_waiting and self._keeper.is_ready and (run := self._next()) is not None:
             self._send(run)
 
     def _next(self) -> _Run | None:
@@ -215,8 +217,17 @@ class HostLanes:
 
     def _send(self, run: _Run) -> None:
         number = self._numbers.pop()
-        feeds, rows = (None, 1) if run.batch is None else (self._places(run, run.batch), run.batch.rows)
-        run.room = self._heap.take(min(self._outputs * ALIGNMENT + rows * self._row_bytes, self._most_room))
+        places, elsewhere, rows = None, dict[str | tuple[str, ...], Array](), 1
+        if run.batch is not None:
+            (places, elsewhere), rows = self._placed(run.batch), run.batch.rows
+        copies = [packed(array) for array in elsewhere.values()]
+        of_copies, room = room_for(copies), min(self._outputs * ALIGNMENT + rows * self._row_bytes, self._most_room)
+        piece = self._heap.take(of_copies + room)
+        start = self._heap.memory.start_of(piece)
+        assert start is not None
+        if places is not None:
+            places.update(zip(elsewhere, put(copies, self._heap.memory.bytes, start), strict=True))
+        run.room = piece[of_copies:]
         self._begun[number] = 0
         if not self._given:
             self._moved_at = self._clock()
@@ -224,36 +235,21 @@ class HostLanes:
             for beside in (run, *self._given.values()):
                 beside.has_company = True
         self._given[number] = run
-        self._keeper.give((number, feeds, self._start_of(run.room), len(run.room)))
+        self._keeper.give((number, places, start + of_copies, len(run.room)))
 
-    def _places(self, run: _Run, batch: Batch) -> Places:
-        """The places of the feeds. What does not lie in the memory is copied: texts, states, a single record."""
+    def _placed(self, batch: Batch) -> tuple[Places, dict[str | tuple[str, ...], Array]]:
+        """The places of the feeds, and those that do not lie in the memory: texts, states, a single record."""
         places = Places()
-        elsewhere = dict[str, Array]()
+        elsewhere = dict[str | tuple[str, ...], Array]()
         feeds = batch.all_feeds
-        if isinstance(feeds, WideFeeds):
-            for names, whole in feeds.wholes.items():
-                if (start := self._heap.memory.start_of(whole)) is not None:
-                    places[names] = (whole.dtype.str, whole.shape, start, whole.nbytes)
-            placed = set(chain.from_iterable(places))
-            feeds = {name: array for name, array in feeds.items() if name not in placed}
-        for name, array in feeds.items():
+        arrays = feeds.wholes if isinstance(feeds, WideFeeds) else feeds
+        for name, array in arrays.items():
             start = None if array.dtype.hasobject else self._heap.memory.start_of(array)
             if start is None:
                 elsewhere[name] = array
             else:
                 places[name] = (array.dtype.str, array.shape, start, array.nbytes)
-        if elsewhere:
-            arrays = [packed(array) for array in elsewhere.values()]
-            run.copies = self._heap.take(room_for(arrays))
-            copied = put(arrays, self._heap.memory.bytes, self._start_of(run.copies))
-            places.update(zip(elsewhere, copied, strict=True))
-        return places
-
-    def _start_of(self, piece: Array) -> int:
-        start = self._heap.memory.start_of(piece)
-        assert start is not None
-        return start
+        return places, elsewhere
 
     # From the host
 

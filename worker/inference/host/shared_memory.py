@@ -216,14 +216,13 @@ def put(arrays: Iterable[Packed], into: Array, start: int = 0) -> list[Place]:
 def get(place: Place, of: Array) -> Array:
     """The array at this place of these bytes; a view unless it holds texts."""
     dtype, shape, start, size = place
-    content = of[start : start + size]
     if dtype in (TEXTS, OBJECTS):
-        data = content.data
+        data = of[start : start + size].data
         listed = str(data, "utf-8").split(NUL) if dtype == TEXTS else pickle.loads(data)  # noqa: S301  # from the worker, or its host
         objects: Array = np.empty(len(listed), object)
         objects[:] = listed
         return objects.reshape(shape)
-    return content.view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, of, start)
 
 
 def aligned(size: int) -> int:

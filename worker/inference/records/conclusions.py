@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ _FIRST: dict[str, Step] = {
     "last": pooling.Pooled(pooling.final),
 }
 _NEED_MASK = ("mean", "max", "last")
+_AS_IT_IS = nullcontext()
 _ELEMENT = re.compile(r"(.+)\[([0-9, -]+)\]")
 
 
@@ -66,6 +68,7 @@ class Field:
             self._steps.append(last := steps.Number())
             spec = last.gives(spec)
         self.spec = TensorSpec(name, spec.datatype, spec.dims)
+        self._reckons = not all(isinstance(step, steps.PICKING) for step in self._steps)
 
     def is_by_token(self, axis: str | None) -> bool:
         """True if each token has a part in it, padding too: `axis` is the model's name of theirs, None has no name."""
@@ -79,7 +82,8 @@ class Field:
         values = outputs[self.output.name]
         try:
             self._check(values)
-            with np.errstate(all="ignore"):  # NaN and infinity are judged in the field, as in any output
+            # NaN and infinity are judged in the field, as in any output.
+            with np.errstate(all="ignore") if self._reckons else _AS_IT_IS:
                 for step in self._steps:
                     values = step.make(values, feeds)
         except RowsFailed as failed:
@@ -89,6 +93,8 @@ class Field:
 
     def _check(self, values: Array) -> None:
         dims, came = self.output.dims, values.shape[1:]
+        if came == dims:
+            return
         if len(dims) != len(came) or any(dim not in (None, size) for dim, size in zip(dims, came, strict=True)):
             raise RowsFailed(all_rows(values, f"{self.output} was expected, and shape {values.shape} came out"))
 

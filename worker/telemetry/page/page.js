@@ -69,12 +69,15 @@ function between(earlier, later) {
   }));
   const closed = total(batches, "batches");
   const latency = minus(later.latency.counts, earlier.latency.counts);
+  const settled = (later.settled - earlier.settled) / seconds;
   const hanging = later.running > seconds ? seconds : 0; // not among the finished ones yet
   const busy = (later.inference - earlier.inference + hanging) / (seconds * later.deployment.lanes);
   return {
     seconds, batches, closed,
     requests: (later.taken - earlier.taken) / seconds,
-    answers: (later.settled - earlier.settled) / seconds,
+    settled,
+    isUsual: !hanging && later.host.ended === earlier.host.ended, // a run that hangs or is ended says nothing of the others
+    answers: Math.max(0, settled - (later.passed_over - earlier.passed_over) / seconds), // counted when taken
     rejections: minus(later.rejections.map((each) => each.count), earlier.rejections.map((each) => each.count)),
     rejected: (total(later.rejections, "count") - total(earlier.rejections, "count")) / seconds,
     p50: quantile(0.5, later.latency.bounds, latency),
@@ -145,8 +148,8 @@ function tile(id, value, unit, ...note) {
 
 function drawTiles(now) {
   const few = now ? "nothing in the last 6 s" : "no data yet";
-  tile("requests", rate(now?.requests), "/s", `${number(status.taken)} since the start`);
-  tile("answers", rate(now?.answers), "/s", `${number(status.settled)} acknowledged`);
+  tile("requests", rate(now?.requests), "/s", `${number(status.taken)} since the start${status.passed_over ? `, ${number(status.passed_over)} passed over` : ""}`);
+  tile("answers", rate(now?.answers), "/s", `${number(Math.max(0, status.settled - status.passed_over))} acknowledged`);
   tile("latency", duration(now?.p50), "p50", ...(now?.p99 == null ? [few] : [`${duration(now.p99)} `, make("span", { className: "p99", textContent: "p99" })]));
   tile("fill", percent(now?.fill), "", now?.rows == null ? few : `${number(now.rows)} rows in a batch`);
   tile("busy", percent(now?.busy), "", `${status.deployment.lanes} ${status.deployment.lanes > 1 ? "lanes" : "lane"}; loop ${percent(now?.loop)}${status.running > 1 ? `, one run since ${duration(status.running)}` : ""}`);
@@ -197,20 +200,28 @@ function drawPartitions() {
   say("more-partitions", shown.length < count ? `and ${number(count - shown.length)} more, which are less far behind` : "");
 }
 
+/** Partitions that stand, because the schema of their next record is not here. */
+function waiting({ waiting, away }) {
+  const stand = `Partitions that stand until a schema comes: ${number(waiting)} of ${number(status.partitions.count)}`;
+  return `${stand}${away ? `; the registry has not answered for ${duration(away)}` : ""}.`;
+}
+
 /** One sentence: how much the worker could take, or what limits it. */
 function verdict(now) {
   if (status.still > STILL) return `The loop has not turned for ${duration(status.still)}; the figures are of then.`;
   if (status.host.away) return `The model's process ended ${duration(status.host.away)} ago, and another one starts.`;
+  if (status.schemas.waiting) return waiting(status.schemas);
   if (!now || status.phase !== "serving") return "";
+  if (status.running > now.seconds && !now.answers) return `One run has gone on for ${duration(status.running)}, and nothing is answered meanwhile.`;
   const load = Math.max(now.busy, now.loop);
-  if (now.answers && load >= SOME_LOAD) capacity = now.answers / load;
+  if (now.settled && now.isUsual && load >= SOME_LOAD) capacity = now.settled / load;
   const more = capacity ? `: could take some ${some(capacity)} a second` : "";
-  if (!now.requests && !now.answers) return `Idle${more}.`;
+  if (!now.requests && !now.settled) return `Idle${more}.`;
   if (load < FULL_LOAD) return `${load < SOME_LOAD ? "Hardly" : percent(load)} busy${more}.`;
   const limit = now.busy >= now.loop ? "the model is busy all the time" : "the loop is, which decodes and encodes";
   const { lag } = status.partitions;
-  const wait = lag > now.answers ? `, and ${some(lag)} wait, ${duration(lag / now.answers)} of work` : "";
-  return `At its limit with ${some(now.answers)} a second: ${limit}${wait}.`;
+  const wait = lag > now.settled ? `, and ${some(lag)} wait, ${duration(lag / now.settled)} of work` : "";
+  return `At its limit with ${some(now.settled)} a second: ${limit}${wait}.`;
 }
 
 function drawRejections(now) {
@@ -226,11 +237,10 @@ const pairs = (list) => list.filter(([, text]) => text).flatMap(([name, text]) =
 
 function drawDeployment(now) {
   const { deployment, worker, host, model, schemas, state } = status;
-  const away = schemas.away ? `; the registry has not answered for ${duration(schemas.away)}` : "";
   fill("setup", pairs([
     ["Model", model && `${model.name}, version ${model.version}`], ["File's SHA-256", model && (model.sha256 || model.file)],
     ["Device", model && model.device],
-    ["Waiting for a schema", schemas.waiting && `partitions: ${number(schemas.waiting)}${away}`],
+    ["Schema registry", schemas.away && `no answer for ${duration(schemas.away)}`],
     ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Records from", deployment.requests.join(", ")],
     ["Answers to", deployment.answers], ["Guarantee", deployment.guarantee.replaceAll("_", " ")],
     ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`], ["Up", duration(worker.up)],

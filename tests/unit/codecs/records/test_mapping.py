@@ -104,6 +104,34 @@ def test_a_decimal_is_taken_by_its_value() -> None:
     assert why(mapping(), {"x": "1.10"}) == "x: expected a number, got a text"
 
 
+def test_a_decimal_may_be_the_digits_that_connect_writes() -> None:
+    """In base64, as Debezium has each column of decimals unless it is told otherwise. A default is a number."""
+    entry = {"field": "d", "as": "decimal", "scale": 2}
+    assert made(entry, {"d": "Aw=="}, {"d": "/4A="}, of=spec("FP64"), dtype="<f8") == [[0.03], [-1.28]]
+    assert made({**entry, "default": 0.5}, {"d": "Aw=="}, {}, of=spec("FP64"), dtype="<f8") == [[0.03], [0.5]]
+    mapped = read_objects(mapping(spec("FP64"), reader_of=from_objects, inputs={"x": entry}), {"d": b"\3"})
+    assert numbers(mapped.tensors[0], "<f8") == [[0.03]]
+    of = mapping(spec("FP64"), inputs={"x": entry})
+    assert why(of, {"d": 0.03}) == "d: expected bytes in base64, got a number"
+    assert why(of, {"d": "1.10"}) == "d: expected bytes in base64"
+    for text in ("", "f" * 400):
+        assert why(of, {"d": text}) == f"d: expected {spec('FP64').values}, or the digits of a decimal in base64"
+
+
+def test_a_whole_number_may_be_a_text() -> None:
+    """As the JSON of Protobuf has those of 64 bits; none of its digits is lost."""
+    entry, of = {"field": "d", "as": "decimal"}, spec("INT64")
+    assert made(entry, {"d": "9007199254740993"}, {"d": -7}, {"d": "-1"}, of=of, dtype="<i8") == [
+        [2**53 + 1],
+        [-7],
+        [-1],
+    ]
+    assert made({**entry, "default": "3"}, {}, {"d": 2**53 + 1}, of=of, dtype="<i8") == [[3], [2**53 + 1]]
+    assert why(mapping(of, inputs={"x": entry}), {"d": 1.5}) == "d: expected a whole number or a text, got a number"
+    for wrong in ("", "1.0", "1e3", "1\n", "\u0661", "1_0", "9" * 19, 2**63):
+        assert why(mapping(of, inputs={"x": entry}), {"d": wrong}) == f"d: expected {of.values}, or a text such as 110"
+
+
 _NO_DECIMALS = (
     "",
     "NaN",
@@ -294,6 +322,36 @@ def test_an_element_of_an_array_may_miss() -> None:
     assert np.isnan(numbers(read(of, {"tags": [1, None]}).tensors[0])[0]).tolist() == [False, True]
     items = mapping(spec("FP32", None), inputs={"x": {"field": "items[*].p", "default": 9}})
     assert numbers(read(items, {"items": [{}, {"p": 1}]}).tensors[0]) == [[9, 1]]
+
+
+@pytest.mark.parametrize("array", [{"x": []}, {"x": None}, {}])
+def test_an_array_of_any_length_that_misses_has_one_default(array: dict[str, Any]) -> None:
+    """A new customer has no history, and no axis may be empty."""
+    of = mapping(spec("INT64", None), inputs={"x": {"field": "x", "default": 7}})
+    mapped = read(of, {"x": [1, None, 3]}, array)
+    assert (numbers(mapped.tensors[0], "<i8"), mapped.dims) == ([[1, 7, 3], [7]], [[(3,), (1,)]])
+
+
+def test_an_array_of_objects_that_is_empty_has_one_default() -> None:
+    """Where each of its fields has one."""
+    one, two = {"field": "items[*].p", "default": 7}, {"field": "items[*].q", "default": 8}
+    items = [{"items": [{"p": 1, "q": 2}]}, {"items": []}]
+    of = mapping(spec("FP32", None, 2), inputs={"x": [one, two]})
+    assert numbers(read(of, *items).tensors[0]) == [[1, 2], [7, 8]]
+    half = mapping(spec("FP32", None, 2), inputs={"x": [one, "items[*].q"]})
+    assert why(half, items[1]) == "items[*].p: expected one or more elements, got 0"
+
+
+def test_an_empty_array_of_a_row_has_one_default() -> None:
+    of = mapping(spec("FP32", None), rows="items", inputs={"x": {"field": "items[*].v", "default": 7}})
+    assert numbers(read(of, {"items": [{"v": []}, {}, {"v": [1]}]}).tensors[0]) == [[7, 7, 1]]
+
+
+def test_the_models_default_makes_no_array() -> None:
+    """It would be as long as the other inputs."""
+    of = mapping(spec("INT64", None, default=1))
+    assert why(of, {"x": []}) == "x: expected an array of shape [any]"
+    assert why(of, {}) == "x: missing"
 
 
 def test_a_field_may_be_an_array_of_the_rows_dimensions() -> None:
@@ -601,6 +659,13 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
 # Refused at start
 
 
+WRONG_SCALES: Sequence[Mapping[str, object]] = [
+    {},
+    {"as": "ms"},
+    *[{"as": "decimal", "scale": wrong} for wrong in (True, -1, 1001, "2")],
+]
+
+
 @pytest.mark.parametrize(
     ("of", "section", "told"),
     [
@@ -616,6 +681,11 @@ def test_everything_of_a_refused_record_is_left_out() -> None:
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "names": ["b"]}}}, "names give numbers"),
         (spec("UINT8"), {"inputs": {"x": {"field": "a", "names": {"b": 256}}}}, "names: each number must be a whole"),
         (spec("BYTES"), {"inputs": {"x": {"field": "a", "as": "decimal"}}}, "gives no BYTES"),
+        (spec("INT64"), {"inputs": {"x": {"field": "a", "as": "decimal", "scale": 2}}}, "gives no INT64"),
+        *[
+            (spec(), {"inputs": {"x": {"field": "a", "scale": 2, **given}}}, "scale is a whole number up to 1000, and")
+            for given in WRONG_SCALES
+        ],
         (spec(), {"rows": "$key"}, "is no array of the record"),
         (spec(), {"key": "items[*].id"}, r"\[records\] key: items\[\*\].id goes through an array"),
         (spec(), {"only": {"items[*].id": 1}}, r"\[records\] only: items\[\*\].id goes through an array"),

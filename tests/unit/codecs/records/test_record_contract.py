@@ -24,12 +24,17 @@ INPUTS = (
     TensorSpec("since", "INT64", ()),
     TensorSpec("channel", "INT64", ()),
     TensorSpec("grid", "FP32", (None, 2)),
+    TensorSpec("tags", "BYTES", (None,)),
+    TensorSpec("seen", "BYTES", (None,)),
+    TensorSpec("sizes", "INT64", (None,)),
 )
 ENTRIES: dict[str, Any] = {
     "country": {"field": "customer.country", "default": "none"},
     "price": {"field": "price", "as": "decimal"},
     "prices": {"field": "items[*].price", "as": "decimal", "default": 0},
     "since": {"field": "customer.since", "as": "ms"},
+    "seen": {"field": "seen", "default": "nothing"},
+    "sizes": "boxes[*].size",
     "channel": {"field": "channel", "names": ["web", "app"], "default": "web"},
 }
 GOOD: dict[str, Any] = {
@@ -41,6 +46,8 @@ GOOD: dict[str, Any] = {
     "parts": [1, 2.5],
     "channel": "app",
     "grid": [[1, 2], [3, 4], [5, 6]],
+    "tags": ["a"],
+    "boxes": [{"size": 1}],
     "more": {},
 }
 SIGNATURE = Signature("m", "1", INPUTS, (TensorSpec("score", "FP32", ()),))
@@ -77,10 +84,16 @@ def test_a_good_record_is_taken() -> None:
         ({"customer": None}, False),
         ({"price": 1.1}, True),
         ({"price": True}, False),
-        ({"items": []}, False),
+        ({"items": []}, True),
         ({"items": [1]}, False),
         ({"items": [{}]}, True),
         ({"items": None}, False),
+        ({"boxes": []}, False),
+        ({"tags": None}, False),
+        ({"seen": None}, True),
+        ({"seen": []}, True),
+        ({"seen": ["a", None]}, True),
+        ({"seen": [1]}, False),
         ({"parts": [1, "2"]}, False),
         ({"parts": [1, 2, 3]}, False),
         ({"channel": "phone"}, False),

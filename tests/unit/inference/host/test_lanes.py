@@ -529,7 +529,7 @@ def test_outputs_longer_than_their_room_come_in_a_memory_of_their_own() -> None:
         (run,) = hosts.fetch(1)
         assert np.array_equal(outputs_of(run)[0], long[:rows] + (len(rooms) == 3))
 
-    assert rooms == [64, 64 + 16000, 64 + 24000]
+    assert rooms == [0, 64 + 16000, 64 + 24000]
     hosts.close()
 
 
@@ -570,12 +570,12 @@ def test_feeds_in_the_shared_memory_are_not_copied_and_neither_are_halves_of_the
     array = hosts.heap.room(64).empty((4, 4), np.dtype(np.float32))
     array[:] = np.arange(16).reshape(4, 4)
     whole = Batch([chunk(0, 1, 2, 3)], {"x": array}, 4, ClosedBy.SIZE)
-    hosts.lanes.resubmit(halve(whole))
-    copies = [run.copies for run in hosts.lanes._given.values()]
+    halves = halve(whole)
+    hosts.lanes.resubmit(halves)
 
     first, second = hosts.fetch(2)
 
-    assert copies == [None, None]
+    assert [hosts.lanes._placed(half)[1] for half in halves] == [{}, {}]
     assert outputs_of(first)[0].tolist() == array[:2].tolist()
     assert outputs_of(second)[0].tolist() == array[2:].tolist()
     hosts.close()
@@ -585,11 +585,11 @@ def test_feeds_in_the_shared_memory_are_not_copied_and_neither_are_halves_of_the
 def test_feeds_that_lie_in_one_array_cross_with_one_place(is_shared: bool) -> None:  # noqa: FBT001  # a parameter of pytest
     """The host gets each by its name, beside others; if the array lies elsewhere, they are copied."""
     hosts = Hosts(runner=ByName())
-    names, feeds = ("c", "a", "b"), WideFeeds()
+    names = ("c", "a", "b")
     whole = hosts.heap.room(64).empty((3, 2, 1), np.dtype(np.int64)) if is_shared else np.empty((3, 2, 1), np.int64)
     whole[:] = np.arange(6).reshape(3, 2, 1)
-    feeds.update({"t": np.array([["x"], ["y"]], object), **dict(zip(names, whole, strict=True))})
-    feeds.wholes[names] = whole
+    texts = np.array([["x"], ["y"]], object)
+    feeds = WideFeeds({"t": texts, **dict(zip(names, whole, strict=True))}, {names: whole, "t": texts})
     given = Batch([chunk()], feeds, 2, ClosedBy.SIZE)
     hosts.lanes.submit(given)
     hosts.lanes.submit(given._replace(states={"s": np.array([[7], [8]])}))

@@ -77,5 +77,5 @@ def test_kinds_in_records_with_a_schema_are_not_judged() -> None:
 
 def test_kinds_that_no_record_can_have_are_refused() -> None:
     """As at the start of a worker."""
-    with pytest.raises(BadConfiguration, match="a text and bytes have no fields, so kind cannot be read"):
+    with pytest.raises(BadConfiguration, match="a text and bytes have no fields, and kind is one"):
         judge({"encoding": "text", "only": {"kind": ["payment"]}})
