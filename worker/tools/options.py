@@ -143,6 +143,8 @@ class ScoreOrder:
         """Raises `BadConfiguration` for an order that no model could carry out."""
         if not self.is_piped and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
+        if not self.is_piped and self.file.is_dir():
+            raise BadConfiguration(f"{self.file}: is a folder; name a file")
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(f"{self.output}: only rows of a .npy or .npz are answered as .npy")
         if self.whole and (self.is_array or self.is_table):

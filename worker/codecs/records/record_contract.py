@@ -55,10 +55,7 @@ def record_schema(fields: Iterable[Wish]) -> Schema:
 def _schema(place: _Place) -> Schema | bool:
     if any(wish.default is msgspec.UNSET for wish in place.wishes):
         return False
-    if place.kinds:
-        return {"enum": place.kinds}
-    own = [wish for wish in place.wishes if wish.type not in _ANYTHING]
-    schema = _below(place) or (_of_value(own[0]) if own else {})
+    schema = _below(place) or _of_values(place)
     return schema if place.is_required or not schema else {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -75,6 +72,15 @@ def _below(place: _Place) -> Schema:
     required = [name for name, below in place.steps.items() if below.is_required]
     properties = {name: _schema(below) for name, below in place.steps.items()}
     return {"type": "object"} | ({"required": required} if required else {}) | {"properties": properties}
+
+
+def _of_values(place: _Place) -> Schema:
+    """The schema of a value that ends here; empty for any. Several wishes may want it, of several types."""
+    schemas: list[Schema] = [{"enum": place.kinds}] if place.kinds else []
+    for wish in place.wishes:
+        if wish.type not in _ANYTHING and (schema := _of_value(wish)) not in schemas:
+            schemas.append(schema)
+    return {"allOf": schemas} if len(schemas) > 1 else schemas[0] if schemas else {}
 
 
 def _of_value(wish: Wish) -> Schema:

@@ -37,6 +37,8 @@ def infer(order: InferOrder) -> int:
         check_idle("with --file", topic=order.topic, bootstrap_servers=order.bootstrap_servers)
     if order.output is not None and order.output.exists() and not order.force:
         raise BadConfiguration(f"{order.output} is there already; --force writes over it, --output names another")
+    if order.output is not None and not order.output.parent.is_dir():
+        raise BadConfiguration(f"--output {order.output}: there is no folder {order.output.parent}")
     environ = with_options(
         os.environ, WORKER_MODEL__PATH=order.model, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers
     )
@@ -54,7 +56,10 @@ def infer(order: InferOrder) -> int:
     if order.output is None:
         sys.stdout.write(text)
     else:
-        order.output.write_text(text, encoding="utf-8")
+        try:
+            order.output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BadConfiguration(f"--output {order.output}: cannot be written: {error.strerror}") from error
         say(screen, printable(f"{order.output} is written: look at each line of [records]"))
     if why is not None:
         raise Incomplete(why)

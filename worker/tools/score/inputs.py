@@ -115,10 +115,10 @@ def whole(source: Partition, headers: Headers, number: int, line: bytes) -> Reco
     Raises `BadConfiguration` if it says none.
     """
     try:
-        document = parsed(line, "--whole is for lines of `consume --json` and `dead-letters show --json`")
+        document = parsed(line, "`consume --json` and `dead-letters show --json` write such lines")
         said = whole_record(line, document)
     except BadConfiguration as odd:
-        raise BadConfiguration(f"{source.topic}, line {number}: {odd}") from None
+        raise BadConfiguration(f"{source.topic}, line {number}: {odd}; without --whole a line is a value") from None
     replaced = {name for name, _ in headers}
     own = [(name, value) for name, value in said.headers if name.lower() not in replaced]
     source = source if said.topic is None else Partition(said.topic, 0)

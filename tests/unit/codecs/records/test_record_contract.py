@@ -192,3 +192,15 @@ def test_a_record_that_is_answered_is_of_a_wanted_kind(record: Any, is_answered:
 
     assert Draft202012Validator(record_schema(mapping.fields)).is_valid(record) is is_answered
     assert bool(mapped.good) is is_answered
+
+
+def test_a_field_that_feeds_two_inputs_is_of_both_types() -> None:
+    """And of a wanted kind, if it tells that, too."""
+    plain: dict[str, Any] = dict.fromkeys(("envelope", "rows", "key", "text", "image", "functions"))
+    inputs = (TensorSpec("a", "FP32", ()), TensorSpec("b", "INT8", ()), TensorSpec("c", "FP32", ()))
+    section = {**plain, "only": {"n": [1, 300]}, "inputs": dict.fromkeys("abc", "n"), "answer": {}}
+    mapping = RecordMapping(SimpleNamespace(**section), Signature("m", "1", inputs, ()))
+
+    assert judged(mapping, {"n": 1}) == (True, True)
+    assert judged(mapping, {"n": 300}) == (False, False)
+    assert judged(mapping, {"n": 2})[0] is False

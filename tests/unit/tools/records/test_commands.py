@@ -81,6 +81,7 @@ def test_the_section_alone_is_printed_for_settings_at_hand(folder: Path, capfd: 
         (KAFKA, {"output": Path("there.toml")}, "there.toml is there already; --force"),
         (f"{KAFKA}[records]\n", {}, r"has \[records\] already"),
         (KAFKA, {"output": Path("sub/new.toml")}, "must lie next to worker.toml"),
+        (KAFKA, {"output": Path("gone/new.toml")}, "there is no folder gone"),
         (KAFKA, {"topic": "payments"}, "--topic does nothing with --file"),
         (KAFKA.replace("request_topics", "# "), {"file": None}, "which topic has the records"),
     ],
@@ -118,6 +119,19 @@ def test_records_without_an_answer_are_shown_with_the_reason(folder: Path, capfd
         inferred()
 
     assert "amount: expected a number" in " ".join(capfd.readouterr().err.split())
+
+
+def test_a_folder_is_no_file_of_records(folder: Path) -> None:
+    """Neither to be read, nor to be written."""
+    with pytest.raises(BadConfiguration, match="is a folder; name a file"):
+        try_records(TryOrder(file=folder, config=with_section(folder)))
+    with pytest.raises(BadConfiguration, match="cannot be written: Is a directory"):
+        inferred(output=folder, force=True)
+
+
+def with_section(folder: Path) -> Path:
+    (folder / "worker.toml").write_text(f'{KAFKA}[records.inputs]\nfeatures = ["amount", "amount"]\n')
+    return folder / "worker.toml"
 
 
 def test_a_proposal_that_the_model_refuses_is_printed_with_the_reason(folder: Path) -> None:

@@ -125,8 +125,8 @@ def test_a_null_that_a_worker_skips_has_no_answer(capfd: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{", "whole.jsonl, line 2: not JSON: .*; --whole is for lines of `consume --json`"),
-        ('{"amount": 1}', "line 2: a whole record is an object with `value`"),
+        ("{", "whole.jsonl, line 2: not JSON: .*; `consume --json` and .* write such lines"),
+        ('{"amount": 1}', "line 2: a whole record is an object with `value`.*; without --whole a line is a value"),
         ('{"value": null, "omitted": {"value": "9 bytes"}}', "line 2: the dead letter lacks the record's value"),
     ],
 )
