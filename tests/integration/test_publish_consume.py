@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -106,3 +107,15 @@ def test_records_that_get_no_answer_are_not_waited_for(command: Command, tmp_pat
 
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["answers"] == {"ok": 0, "errors": {}, "missing": 0, "repeated": 0, "passed_over": 2}
+
+
+def test_all_of_a_file_is_one_record_where_values_are_bytes(command: Command, tmp_path: Path) -> None:
+    """A picture has no lines."""
+    (tmp_path / "worker.toml").write_text('[records]\nencoding = "bytes"\n')
+    (tmp_path / "picture").write_bytes(b" \x89PNG\r\n\x1a\n")
+
+    done = command("publish", tmp_path / "picture", "--topic", "copies", "--config", tmp_path / "worker.toml")
+    [shown] = command("consume", "--topic", "copies", "--from-beginning", "--json").stdout.splitlines()
+
+    assert done.exit_code == 0, done.output
+    assert base64.b64decode(json.loads(shown)["value_base64"]) == b" \x89PNG\r\n\x1a\n"

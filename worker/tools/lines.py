@@ -34,3 +34,12 @@ def lines(descriptor: int, name: str, glance: float = GLANCE) -> Iterator[bytes 
             raise BadConfiguration(f"{name}: a line has more than {LONGEST} bytes")
     if rest:
         yield rest
+
+
+def content(descriptor: int, name: str) -> bytes:
+    """All that can be read there. Raises `Incomplete`."""
+    try:
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    except OSError as error:
+        raise Incomplete(f"{name}: cannot be read: {error.strerror}") from error

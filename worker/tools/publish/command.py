@@ -20,7 +20,7 @@ from worker.signals import stop_signals
 from worker.terminal.command_line import check_idle, check_readers, signature_and_example, with_options
 from worker.terminal.terminal import console, count, milliseconds, print_json, say
 from worker.tools.kafka.publisher import Publisher
-from worker.tools.lines import lines
+from worker.tools.lines import content, lines
 from worker.tools.options import PublishOrder
 from worker.tools.publish.passed_over import PassedOver
 from worker.tools.publish.publication import Publication
@@ -84,7 +84,10 @@ def _topic(order: PublishOrder, settings: ClientSettings) -> str:
 
 
 def _reading(order: PublishOrder, settings: ClientSettings) -> ReadLine:
-    """Returns the function that reads a line. Raises `BadConfiguration` for records that no line can be."""
+    """Returns the function that reads a line; `Publishable` if all of a file is one record.
+
+    Raises `BadConfiguration` for records that no line can be.
+    """
     is_records = order.records if order.records is not None else settings.records is not None
     encoding = "json" if settings.records is None else settings.records.encoding
     if order.key_field is not None and (not is_records or encoding != "json"):
@@ -95,13 +98,13 @@ def _reading(order: PublishOrder, settings: ClientSettings) -> ReadLine:
         return read_line
     if order.random is not None:
         raise BadConfiguration("--random: made-up tensors are no records; name a FILE with a record on each line")
-    if encoding in {"registry", "bytes"}:
+    if encoding == "registry":
         raise BadConfiguration(
-            f"WORKER_RECORDS__ENCODING={encoding}: a line is no such record; publish with the records' own "
-            'producer, or as {"value_base64": "..."} with --no-records'
+            "WORKER_RECORDS__ENCODING=registry: no line is such a record; publish with the records' own producer, or "
+            'as {"value_base64": "..."} with --no-records'
         )
-    if encoding == "text":
-        return read_text
+    if encoding != "json":
+        return read_text if encoding == "text" else Publishable
     return partial(read_record, key_field=path_of("--key-field", order.key_field) if order.key_field else None)
 
 
@@ -115,13 +118,19 @@ def _requests(
     if order.file == "-":
         if sys.stdin is None:  # as `<&-` leaves it
             raise BadConfiguration("standard input is closed; name a FILE")
-        return read_lines(lines(sys.stdin.fileno(), "standard input"), "standard input", read)
+        return _read(sys.stdin.fileno(), "standard input", read)
     path = Path(str(order.file))
     try:
         file = stack.enter_context(path.open("rb", buffering=0))
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
-    return read_lines(lines(file.fileno(), path.name), path.name, read)
+    return _read(file.fileno(), path.name, read)
+
+
+def _read(file: int, name: str, read: ReadLine) -> Iterator[Publishable | None]:
+    if read is Publishable:
+        return iter([Publishable(content(file, name))])
+    return read_lines(lines(file, name), name, read)
 
 
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:

@@ -33,7 +33,7 @@ from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.signals import STOPPING
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
-from worker.tools.lines import lines
+from worker.tools.lines import content, lines
 from worker.tools.options import ScoreOrder
 from worker.tools.score.inputs import ACCEPT_JSON, LINE_HEADERS, ReadLine, RowFile, line_portions, plain, whole
 from worker.tools.score.outputs import Results, results_for
@@ -141,7 +141,7 @@ def _portions(
 
     batch = scorer.policy.max_rows
     if not order.is_array:
-        found, longest = _lines(order, closing), settings.kafka.max_request_bytes
+        found, longest = _lines(order, settings, closing), settings.kafka.max_request_bytes
         return line_portions(found, _reader(order, settings), longest, lambda: batches() * batch), None
     rows = RowFile(order.file, order.name, scorer.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, PORTION_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
@@ -156,10 +156,13 @@ def _reader(order: ScoreOrder, settings: ScoringSettings) -> ReadLine:
     return partial(plain, Partition(order.name, 0), LINE_HEADERS if of_requests else ())
 
 
-def _lines(order: ScoreOrder, closing: ExitStack) -> Iterator[bytes | None]:
+def _lines(order: ScoreOrder, settings: ScoringSettings, closing: ExitStack) -> Iterator[bytes | None]:
+    """The lines of a file, or of a table; or all of a file whose bytes are one value, such as a picture."""
     if order.is_table:
         return TABLES[order.file.suffix](order.file, order.name)
     file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
+    if settings.records is not None and settings.records.encoding == "bytes" and not order.whole:
+        return iter([content(file, order.name)])
     return lines(file, order.name)
 
 

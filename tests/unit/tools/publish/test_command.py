@@ -75,7 +75,11 @@ def test_a_line_that_is_no_such_record_is_refused(line: bytes, why: str) -> None
     ("environ", "order", "why"),
     [
         (OF_JSON, {"file": None, "random": 3}, "--random: .* name a FILE"),
-        ({**BROKERS, "WORKER_RECORDS__ENCODING": "bytes"}, {"file": "-"}, "value_base64"),
+        (
+            {**BROKERS, "WORKER_RECORDS__ENCODING": "registry", "WORKER_REGISTRY__URL": "http://localhost:8081"},
+            {"file": "-"},
+            "value_base64",
+        ),
         (BROKERS, {"file": "-", "key_field": "id"}, "say --records"),
         (OF_TEXT, {"file": "-", "key_field": "id"}, "only records in JSON"),
     ],

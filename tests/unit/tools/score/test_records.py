@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from PIL import Image
 from pyarrow import parquet
 
 from tests.models import mlp, model, save
@@ -224,3 +225,16 @@ def test_a_file_that_the_settings_cannot_score_is_refused(folder: Path, name: st
                 model=folder / "model.onnx", file=folder / name, config=None if config is None else folder / config
             )
         )
+
+
+def test_all_of_a_file_is_one_record_where_values_are_bytes(folder: Path) -> None:
+    """A picture has no lines."""
+    save(model("float[batch, 3, 1, 1] pixels => float[batch, 3, 1, 1] seen", "seen = Identity(pixels)"), folder)
+    (folder / "worker.toml").write_text(
+        '[records]\nencoding = "bytes"\n[records.image]\nfield = "$value"\nlayout = "NCHW"\nscale = 1.0\n'
+        '[records.answer]\nred = "seen[0, 0, 0]"\n'
+    )
+    Image.new("RGB", (1, 1), (200, 0, 0)).save(folder / "red.png")
+    assert b"\n" in (folder / "red.png").read_bytes()
+
+    assert scored(folder, "red.png") == ([{"red": 200.0}], 0)
