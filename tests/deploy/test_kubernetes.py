@@ -308,7 +308,8 @@ def test_refusals_ask_for_as_many_workers_as_answer_all(
         'ready{%s,instance="c"}': "_x9 0+0x8 1+0x3",
         'rejections_total{%s,code="DEADLINE_EXCEEDED"}': f"0+{refused_of_100}x20",
         'rejections_total{%s,code="INTERNAL"}': "0+90x20",
-        "records_settled_total{%s}": "0+100x20",
+        "records_settled_total{%s}": "0+900x20",
+        "records_passed_over_total{%s}": "0+800x20",
     }
     job = 'job="inference/inference-worker-digits"'
     test = {
