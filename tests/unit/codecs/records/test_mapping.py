@@ -59,6 +59,16 @@ def test_a_mapping_tells_which_fields_feed_an_input() -> None:
     assert {name: list(map(str, paths)) for name, paths in of.fed_by.items()} == {"x": ["a", "c.b"], "y": []}
 
 
+def test_a_mapping_tells_what_it_reads_around_a_value() -> None:
+    """For the contract of headers and keys: fields of inputs, and those that tell which records count."""
+    of = mapping(inputs={"x": "$headers.weight"}, only={"$key": ["a"], "type": ["b"]})
+    assert [(str(wish.path), list(wish.names)) for wish in of.fields_around] == [
+        ("$key", ["a"]),
+        ("$headers.weight", []),
+    ]
+    assert [str(wish.path) for wish in of.fields] == ["type"]
+
+
 def test_a_constant_fills_its_input() -> None:
     """It needs no field."""
     both = [spec("FP32", 2), spec("BYTES", name="t"), spec(name="y")]
