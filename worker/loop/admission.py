@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from worker.core.chunk import Chunk, Reading, Waiting
+from worker.core.chunk import Chunk, Reading
 from worker.core.ordering.ledger import Place, Places
 from worker.core.reading_together import read_together
 from worker.core.records import Partition, Record, Rejection
@@ -116,8 +116,9 @@ class Admission:
         Returns how many were taken: those before one that must wait for its schema, and all if none must.
         """
         chunks, rejections, waiting = reading
-        if waiting is not None or self._held:
-            records = self._before_waiting(records, waiting, now)
+        if waiting is not None:
+            self._held.hold(records[waiting.at :], waiting.schema, now)
+            records = records[: waiting.at]
             if not records:
                 return 0
         places = self._ledger.track(records, *_weights(records, chunks, rejections), now)
@@ -130,16 +131,6 @@ class Admission:
             else:
                 self._add_in_time(chunk, now)
         return len(records)
-
-    def _before_waiting(self, records: Sequence[Record], waiting: Waiting | None, now: float) -> Sequence[Record]:
-        """Hold records back from the first on that must wait. Returns those before it."""
-        if records[0].partition in self._held:  # an earlier part of this poll's records must wait
-            self._held.sift(records)
-            return ()
-        if waiting is None:
-            return records
-        self._held.hold(records[waiting.at :], waiting.schema, now)
-        return records[: waiting.at]
 
     def _refuse(self, places: Places, rejections: Sequence[tuple[int, Rejection]], now: float) -> None:
         if silent := sum([rejection.is_silent for _, rejection in rejections]):
