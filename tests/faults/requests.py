@@ -114,13 +114,13 @@ ROWS = Form(
 
 
 def request(number: int, partitions: int, form: Form = ROWS, *, has_state: bool = False) -> Request:
-    """The n-th request to a topic of `partitions` partitions. With state, a keyless one is refused, of any kind."""
+    """The n-th request to a topic of `partitions` partitions. With state, a keyless one that counts is refused."""
     is_keyless = number % KEYLESS_EVERY == 0
     key = None if is_keyless else b"key-%d" % _keys[number % DRAWS]
     partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
     good = form.content_type, form.written(number, rows(number, form)), None
     content_type, value, code = _poison(number, form) or good
-    if has_state and is_keyless:
+    if has_state and is_keyless and code != PASSED_OVER:
         code = "INVALID_ARGUMENT"
     headers = [] if content_type is None else [("content-type", content_type)]
     headers.append(("request-id", b"r-%d" % number))

@@ -117,17 +117,28 @@ class RequestReader:
         elif not value:
             what = "request" if self._wire.records is None else "record"
             why = f"expected a {what}, got {'an empty' if value is not None else 'a null'} value"
-        elif self._has_state and key is None:
-            why = "expected a key: the model remembers something of each key"
-        elif self._has_state and key is not None and len(key) > self._wire.max_key_bytes:
-            code, limit = Code.RESOURCE_EXHAUSTED, self._wire.max_key_bytes
-            why = f"the key has {len(key)} bytes, at most {limit} fit into the changelog beside a state"
         elif len(value) > most:
             code = Code.RESOURCE_EXHAUSTED
             why = f"the value has {len(value)} bytes, at most {most} are taken"
+        elif self._has_state and (fault := self._fault_of_key(key)) is not None:
+            return self._silence(record, envelope) or fault
         else:
             return None
         return Fault(code, why, body_id)
+
+    def _fault_of_key(self, key: bytes | None) -> Fault | None:
+        """The reason why there can be no state of this key."""
+        if key is None:
+            return Fault(Code.INVALID_ARGUMENT, "expected a key: the model remembers something of each key", None)
+        if len(key) <= (most := self._wire.max_key_bytes):
+            return None
+        why = f"the key has {len(key)} bytes, at most {most} fit into the changelog beside a state"
+        return Fault(Code.RESOURCE_EXHAUSTED, why, None)
+
+    def _silence(self, record: Record, envelope: Envelope) -> Fault | None:
+        """The fault of a record of another kind, which needs no key; None if it is not one."""
+        _, faults = self._encodings.of(envelope.form).read([envelope.form], [record.value or b""], [record])
+        return next((fault for _, fault in faults if fault.is_silent), None)
 
 
 def _chunk(

@@ -93,6 +93,22 @@ def test_other_kinds_are_passed_over_in_silence() -> None:
     assert codec.messages([passed]) == []
 
 
+def test_another_kind_needs_no_key_for_a_state() -> None:
+    """It is passed over as ever; one that counts is refused without a key, and with one that is too long."""
+    codec = record_codec(served(), mapping(only={"kind": ["a"]}), has_state=True, max_key_bytes=4)
+    given = [record({"x": 1, "kind": kind})._replace(key=key) for key in (None, b"12345") for kind in "ab"]
+
+    reading = codec.read(given)
+
+    assert not reading.chunks
+    assert [(refused.code, refused.is_silent) for _, refused in reading.rejections] == [
+        (Code.INVALID_ARGUMENT, False),
+        (Code.INVALID_ARGUMENT, True),
+        (Code.RESOURCE_EXHAUSTED, False),
+        (Code.INVALID_ARGUMENT, True),
+    ]
+
+
 def test_a_request_id_in_a_record_is_none() -> None:
     """A rejection by headers alone has no id of the body."""
     codec = record_codec(served(), mapping())
