@@ -60,9 +60,13 @@ class RegistryClient:
         """
         if isinstance(name, int):
             schema = self._named(lambda: self._client.get_schema(name, fmt=FORMAT))
-            return self._complete(schema, name, None, patience)
-        schema = self._named(lambda: self._client.get_schema_by_guid(str(name), FORMAT))
-        return self._complete(schema, None, str(name), patience)
+            complete = self._complete(schema, name, None, patience)
+        else:
+            schema = self._named(lambda: self._client.get_schema_by_guid(str(name), FORMAT))
+            complete = self._complete(schema, None, str(name), patience)
+        # They have no bound, and `schemas.py` remembers what it has asked for.
+        self._client.clear_caches()  # type: ignore[no-untyped-call]  # it has no types
+        return complete
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Fetch the newest schema of a subject. Raises `NotInRegistry` and `RegistryAway`."""

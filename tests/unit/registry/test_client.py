@@ -35,6 +35,15 @@ def test_a_schema_is_fetched_by_its_id_or_its_guid() -> None:
     assert [request.url.params["format"] for request in registry.asked] == ["serialized", "serialized"]
 
 
+def test_the_client_keeps_nothing_that_it_fetched() -> None:
+    """A publisher may register any number of schemas, and its memory for them has no bound."""
+    registry = ScriptedRegistry({"/schemas/ids/7": schema_page()})
+    client = registry.client()
+
+    assert client.schema(7) == client.schema(7)
+    assert registry.paths == ["/schemas/ids/7"] * 2
+
+
 def test_references_are_fetched_each_before_the_schemas_that_refer_to_it() -> None:
     """A schema that two others refer to comes once, before both."""
 

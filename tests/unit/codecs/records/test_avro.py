@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import weakref
 from collections.abc import Collection
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -398,3 +399,13 @@ def test_a_schema_without_an_id_is_called_by_its_guid() -> None:
     """A message names the schema as its records do."""
     with pytest.raises(Reject, match=r"^schema 3a53 "):
         AvroRecords(RegisteredSchema(None, "3a53", "AVRO", ""), None)
+
+
+def test_a_reader_that_is_dropped_leaves_nothing_behind() -> None:
+    """A publisher may register any number of schemas, and the collector of cycles hardly ever looks for them."""
+    reader = AvroRecords(RegisteredSchema(7, None, "AVRO", json.dumps(of("int", name="Record"))), None)
+    function = weakref.ref(reader._read)
+
+    del reader
+
+    assert function() is None
