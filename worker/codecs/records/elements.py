@@ -51,8 +51,12 @@ class Element:
     """The elements of one input that come from one source. It knows the type of a value, and what to make of it."""
 
     def __init__(self, where: str, spec: TensorSpec, source: Source, *, takes_nan: bool) -> None:
-        """`takes_nan`: a missing number is NaN. Raises `BadConfiguration` if the source cannot give such elements."""
+        """`takes_nan`: so does the model, and a missing number is NaN.
+
+        Raises `BadConfiguration` if the source cannot give such elements.
+        """
         self.spec, self.source = spec, source
+        self._takes_nan = takes_nan
         self._array = self._maker(where)
         self.type = self._type()
         self.fill = self._default(where)
@@ -183,14 +187,12 @@ class Element:
         return self._narrow(np.array(values, np.float64), faults)
 
     def _narrow(self, numbers: Array, faults: Faults) -> Array:
-        """The numbers in the input's type. One that is finite and would become infinite is a fault."""
-        if numbers.dtype == self.spec.dtype:
-            return numbers
+        """The numbers in the input's type. One that becomes infinite is a fault, and one that was, unless it is taken."""
         with np.errstate(over="ignore"):
-            narrow: Array = numbers.astype(self.spec.dtype)
-        if np.isinf(narrow).any():
-            for at in np.flatnonzero(np.isinf(narrow) & np.isfinite(numbers)).tolist():
-                faults[at] = self.expected
+            narrow: Array = numbers.astype(self.spec.dtype, copy=False)
+        if not np.isfinite(narrow).all():
+            wrong = np.isinf(narrow) & np.isfinite(numbers) if self._takes_nan else ~np.isfinite(narrow)
+            faults.update(dict.fromkeys(np.flatnonzero(wrong).tolist(), self.expected))
         return narrow
 
     def _decimals(self, values: Values, faults: Faults) -> Array:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import pytest
 from tests.unit.codecs.records.builders import mapping, numbers, read, read_objects, record, spec, why
 from worker.codecs.records.elements import _DECIMAL
 from worker.codecs.records.inputs import MOST_REPEATED
-from worker.codecs.records.projection import ReaderOf, from_json, from_objects
+from worker.codecs.records.projection import Given, ReaderOf, from_json, from_objects
 from worker.codecs.records.served import DEEPEST
 from worker.core.block import Block
 from worker.core.failures import BadConfiguration
@@ -236,6 +237,22 @@ def test_names_stand_for_numbers() -> None:
 
 
 # Missing values
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_named_by_its_field(datatype: str, value: float) -> None:
+    """JSON has none, Avro and Protobuf do. The model may take it."""
+    of = partial(mapping, spec(datatype), spec(datatype, None, name="b"), reader_of=from_objects, inputs={"b": "b[*]"})
+    given: list[Given] = [{"x": 1.0, "b": [0.5, value]}, {"x": value, "b": [0.5]}]
+
+    faults = read_objects(of(), *given).faults
+
+    assert [faults[at].partition(" of at most")[0] for at in (0, 1)] == [
+        "b[*]: expected a number",
+        "x: expected a number",
+    ]
+    assert not read_objects(of(takes_nan=True), *given).faults
 
 
 def test_a_missing_number_is_nan_where_the_model_takes_it() -> None:
