@@ -187,7 +187,7 @@ class Element:
         return self._narrow(np.array(values, np.float64), faults)
 
     def _narrow(self, numbers: Array, faults: Faults) -> Array:
-        """The numbers in the input's type. One that becomes infinite is a fault, and one that was, unless it is taken."""
+        """The numbers in the input's type. One that is not finite is a fault, unless it came so and may be taken."""
         with np.errstate(over="ignore"):
             narrow: Array = numbers.astype(self.spec.dtype, copy=False)
         if not np.isfinite(narrow).all():
