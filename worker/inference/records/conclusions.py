@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,6 @@ _FIRST: dict[str, Step] = {
     "last": pooling.Pooled(pooling.final),
 }
 _NEED_MASK = ("mean", "max", "last")
-_AS_IT_IS = nullcontext()
 _ELEMENT = re.compile(r"(.+)\[([0-9, -]+)\]")
 
 
@@ -68,7 +66,6 @@ class Field:
             self._steps.append(last := steps.Number())
             spec = last.gives(spec)
         self.spec = TensorSpec(name, spec.datatype, spec.dims)
-        self._reckons = not all(isinstance(step, steps.PICKING) for step in self._steps)
 
     def is_by_token(self, axis: str | None) -> bool:
         """True if each token has a part in it, padding too: `axis` is the model's name of theirs, None has no name."""
@@ -82,8 +79,7 @@ class Field:
         values = outputs[self.output.name]
         try:
             self._check(values)
-            # NaN and infinity are judged in the field, as in any output.
-            with np.errstate(all="ignore") if self._reckons else _AS_IT_IS:
+            with np.errstate(all="ignore"):  # NaN and infinity are judged in the field, as in any output
                 for step in self._steps:
                     values = step.make(values, feeds)
         except RowsFailed as failed:
@@ -123,7 +119,7 @@ class _Entry:
         self, name: str, outputs: Sequence[TensorSpec], inputs: Collection[str], labels: Sequence[str]
     ) -> None:
         self._name = name
-        self.outputs = {spec.name: spec for spec in outputs}
+        self._outputs = {spec.name: spec for spec in outputs}
         self._inputs = inputs
         self._labels = labels
 
@@ -150,16 +146,16 @@ class _Entry:
 
     def _source(self, text: str) -> tuple[TensorSpec, list[Step]]:
         """The output that the text names, and the step to the element that it wants."""
-        if text in self.outputs:
-            return self.outputs[text], []
+        if text in self._outputs:
+            return self._outputs[text], []
         element = _ELEMENT.fullmatch(text)
         name = element[1].strip() if element else text
-        if name not in self.outputs:
-            raise self._wrong(f"the model has no output {name}; it gives {listed(self.outputs.values())}")
+        if name not in self._outputs:
+            raise self._wrong(f"the model has no output {name}; it gives {listed(self._outputs.values())}")
         indexes = [index.strip() for index in element[2].split(",")] if element else []
         if not all(map(str.isdigit, indexes)):
             raise self._wrong(f"{text}: an element is given by its number, from 0 on, or by several with commas")
-        return self.outputs[name], [steps.Element(tuple(map(int, indexes)))]
+        return self._outputs[name], [steps.Element(tuple(map(int, indexes)))]
 
     def _steps(self, operation: str, options: Mapping[str, Any], source: TensorSpec) -> list[Step]:
         """The steps from the source to the field."""
