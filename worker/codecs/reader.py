@@ -136,7 +136,9 @@ class RequestReader:
         return Fault(Code.RESOURCE_EXHAUSTED, why, None)
 
     def _silence(self, record: Record, envelope: Envelope) -> Fault | None:
-        """The fault of a record of another kind, which needs no key; None if it is not one."""
+        """The fault of a record of another kind, which needs no key; None if it is not one, as no request is."""
+        if self._wire.records is None:
+            return None
         _, faults = self._encodings.of(envelope.form).read([envelope.form], [record.value or b""], [record])
         return next((fault for _, fault in faults if fault.is_silent), None)
 
