@@ -30,8 +30,10 @@ def without_zip_maps(loadable: LoadableModel) -> LoadableModel:
         parts = _changed(list(fields(graph.content)))
     except (OSError, ValueError, IndexError):  # the session says what is wrong with it
         return loadable
+    if not parts:
+        return loadable
     changed = with_graph(model, parts)
-    return loadable if not parts or LOCATION.search(changed) else loadable._replace(model=changed)
+    return loadable if LOCATION.search(changed) else loadable._replace(model=changed)
 
 
 def _is_of_classifiers(field: WireField) -> bool:

@@ -98,7 +98,7 @@ def test_records_need_no_signature() -> None:
 
 
 def test_an_answer_with_a_schema_says_what_reads_it() -> None:
-    """Whoever forgot the registry's functions learns of them, and still gets the worker's code."""
+    """A client without the functions of the registry is told of them, and still gets the worker's code."""
     avro = {"content-type": b"application/vnd.confluent.avro"}
 
     answered = JSON.decode({**OK, **avro, "source": b"payments/0/7"}, b"\0\0\0\0\7...")

@@ -166,7 +166,7 @@ def avro(amount: float) -> bytes:
 def test_records_with_a_schema_are_read_as_the_registry_says(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that `consume` has shown as JSON are read, too, also between them."""
+    """Values that `consume` has shown as JSON are read, too, also between others."""
     script = ScriptedRegistry({"/schemas/ids/7": schema_page()})
     monkeypatch.setattr(registries, "RegistryClient", lambda _: script.client())
     framed = frame(7) + avro(1.5)
